@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.fits.fit import NuisanceCell
 from analysis.fits.settings import FitSettings
 from arch.amounts import flop
 from arch.errors import InputError, choice
@@ -58,7 +57,6 @@ class RunTable:
     dropped: by reason, runs that are in none of the three, or rows of somebody else's file.
     origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk` and
     `cell`; its curves their own `flops_<convention>`, `row`, and `unique_tokens` where they are known.
-    nuisance: how `analysis.fits.grouping` resolved nuisance axes; None as measured.
     """
 
     runs: pd.DataFrame
@@ -68,7 +66,6 @@ class RunTable:
     settings: FitSettings = field(default_factory=FitSettings)
     dropped: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = None
-    nuisance: tuple[NuisanceCell, ...] | None = None
 
     @property
     def title(self) -> str:

@@ -1,3 +1,1 @@
-"""The models. Importing this package registers its own architectures, so that no plugin can take their names."""
-
-from . import architectures as architectures
+"""The models. `arch.architectures.register_all` registers them by name; `arch.config` calls it."""

@@ -101,7 +101,7 @@ ALLOWED = {
     "analysis.fits.comparison": (*FITTED, "analysis.fits.draws", "analysis.fits.pairwise", "analysis.fits.parametric"),
     "analysis.fits.task_fits": ("analysis.fits.fit", "analysis.scales"),
     "analysis.fits.tasks": (
-        *("analysis.fits.task_fits", "analysis.fits.grouping", "analysis.fits.settings"),
+        *("analysis.fits.task_fits", "analysis.fits.prepare", "analysis.fits.settings"),
         *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
         *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.amounts", "arch.errors"),
     ),

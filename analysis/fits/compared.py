@@ -15,11 +15,10 @@ import pandas as pd
 
 from analysis.fits.approaches import Options
 from analysis.fits.comparison.frontiers import Views, fit_views, view_of
-from analysis.fits.grouping import grouped
 from analysis.fits.pairwise import Compared, View
 from analysis.fits.parametric import FIRST_SHARE
 from analysis.fits.points import CURVES, Points
-from analysis.fits.prepare import no_formula, prepare, under
+from analysis.fits.prepare import grouped, no_formula, prepare, under
 from analysis.labels import families
 from analysis.run_table import RunTable
 from arch.amounts import counted_of

@@ -10,12 +10,13 @@ found.to_dict(), Fit.from_dict(...)     # as JSON, and back
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter
 
 from arch.bands import NEAR as NEAR
 from arch.bands import Band as Band
@@ -28,22 +29,25 @@ FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal co
 MOST_LOG = 700.0  # of a float
 DO_NOT = "do not believe"
 PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)  # what reading raises
+
+
+Float = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null where not finite
 
 
 class Stored:
     """A dataclass that is stored as JSON and read back."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers at full precision, null for what is not finite."""
-        found: dict[str, Any] = plain(self)
-        return found
+        stored: dict[str, Any] = json.loads(TypeAdapter(type(self)).dump_json(self))
+        return stored
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The inverse. Raises KeyError, TypeError or ValueError for what `to_dict` did not write."""
-        found: Self = read_as(cls, stored)
-        return found
+        """The inverse. Raises ValueError for what `to_dict` did not write."""
+        return TypeAdapter(cls).validate_json(json.dumps(stored), strict=True)
 
 
 @dataclass(frozen=True)
@@ -291,7 +295,7 @@ class SameRuns:
 
     s: float
     df: int
-    p_fits: float
+    p_fits: Float
 
 
 @dataclass(frozen=True)
@@ -313,10 +317,9 @@ class ParametricPart:
 
 @dataclass(frozen=True)
 class IsoflopPart:
-    """What the isoFLOP approach has beside its laws: its budgets, how their minima are read, whether their losses are
-    read off whole curves, and the noise of a trunk and of one loss."""
+    """What the isoFLOP approach has beside its laws: its budgets, whether their losses are read off whole curves, and
+    the noise of a trunk and of one loss."""
 
-    minimum: str
     minima: tuple[Minimum, ...]
     from_curves: bool
     noise: tuple[NoiseOf, ...] = ()
@@ -368,31 +371,6 @@ class EnvelopePart:
     pairs: tuple[Pair, ...]
     alternative: tuple[Law, ...]
     cost_growth: float | None = None
-
-
-@dataclass(frozen=True)
-class NuisanceValue:
-    """A value of the nuisance axes that was tried, and its mean loss; loss None: it cannot be judged, and `why`."""
-
-    value: str
-    loss: float | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class NuisanceCell:
-    """How nuisance axes were resolved for a size and length of a group: the value chosen (None: none can be judged), by
-    the mean over n_seeds that all values have (0: each by seeds of its own) after n_tokens; margin: log loss of the
-    next best above it."""
-
-    group: str
-    size: str
-    length: str
-    values: tuple[NuisanceValue, ...]
-    chosen: str | None
-    n_seeds: int
-    n_tokens: int | None
-    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -463,7 +441,7 @@ class Verdict:
     not at all; inf: nothing limits it); reasons in words; claims: what was checked, nearest first."""
 
     believe: str
-    reach: float
+    reach: Float
     reasons: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -573,57 +551,3 @@ class NotFitted(Stored):
     group: str
     approach: str
     reason: str
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON holds it: dataclasses as objects, arrays and tuples as lists, null for numbers that are not
-    finite."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
-        return value
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return float(value) if math.isfinite(value) else None
-
-
-def read_as(kind: Any, stored: Any) -> Any:
-    """What `plain` wrote of a value of this type (as a dataclass annotates it). Raises KeyError, TypeError or
-    ValueError for what it cannot have written."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if stored is None:
-            return None
-        (kind,) = (part for part in inner if part is not NoneType)
-        return read_as(kind, stored)
-    if origin is tuple:
-        if not isinstance(stored, list):
-            raise TypeError(f"{stored!r} is no list")
-        kinds = [inner[0]] * len(stored) if inner[1:] == (...,) else inner
-        return tuple(read_as(part, value) for part, value in zip(kinds, stored, strict=True))
-    if origin is dict:
-        return {key: read_as(inner[1], value) for key, value in stored.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = _hints(kind)
-        if unknown := stored.keys() - hints.keys():
-            raise KeyError(f"{sorted(unknown)[0]} in {kind.__name__}")
-        return kind(**{name: read_as(hints[name], value) for name, value in stored.items()})
-    if hasattr(kind, "model_validate"):
-        return kind(**stored)
-    if kind is float:
-        return math.nan if stored is None else float(stored)
-    if kind in (int, str, bool) and type(stored) is not kind:
-        raise TypeError(f"{stored!r} is no {kind.__name__}")
-    return stored
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}

@@ -140,6 +140,12 @@ class Points:
         )
 
     @property
+    def rows_of_run(self) -> np.ndarray:
+        """[n]: how many points the run of each has."""
+        codes, _ = pd.factorize(self.run)
+        return np.asarray(np.bincount(codes)[codes]) if len(codes) else codes
+
+    @property
     def n_runs(self) -> int:
         return len(set(self.run.tolist()))
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, Curve, RunCurves, resolved
 from analysis.fits.parametric import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
 from analysis.fits.seeds import beaten, ends_of
 from analysis.fits.settings import FitSettings
+from analysis.labels import group_of, without
 from analysis.run_table import Origin, RunTable
 from arch.amounts import counted
 from arch.errors import InputError
 
-VARIANT, NUISANCE = "changed by --set", "at a value of a nuisance axis that is not the best, or cannot be judged"
+VARIANT, LENGTH = "changed by --set", "n_tokens"  # an axis of how far a run goes: the D of the laws
 NOT_DONE, SHORT, OTHER_PHASE = (
     "not done",
     "without enough points after warm-up",
@@ -54,14 +54,21 @@ def prepare(
     if origin is not None and points == CURVES and not origin.several_rows:
         how = "" if "run" in origin.columns else ": name the column of runs by --columns run=its name"
         raise InputError(f"{table.title}: no run has several rows, so there are no curves{how}")
-    usable, left_out = usable_runs(table, settings)
-    usable = [group.settled(settings, points, left_out) for group in usable]
-    dropped = Counter(table.dropped) + Counter(left_out.values())
-    usable = [group for group in usable if group.curves]
-    for group in usable:
-        if why := group.repeated(settings):
-            raise InputError(why)
-    groups = {group.name: group.points(settings, table.loss_unit) for group in usable}
+    curves, dropped = whole_curves(table, settings)
+    dropped = Counter(table.dropped) + dropped
+    fewest = 2 if points == CURVES and settings.curve_rows else 1
+    groups: dict[str, Points] = {}
+    for name, whole in curves.items():
+        if isinstance(whole, str):
+            raise InputError(whole)
+        settled = whole.take(whole.n_tokens >= whole.warmup_tokens)
+        settled = settled.take(settled.rows_of_run >= fewest)
+        dropped += Counter({SHORT: whole.n_runs - settled.n_runs})
+        if len(settled):
+            if why := read_again(table, settled, settings):
+                raise InputError(why)
+            last = ends_of(settled.run, settled.n_tokens)
+            groups[name] = settled.take(np.sort(last)) if points == ENDS else settled
     if not groups:
         reasons = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"{table.title}: no run can be fitted ({reasons or 'it has none'})")
@@ -103,108 +110,102 @@ def prepare(
     return Reading(table.title, groups, origin.columns, points, *read, (*origin.notes, *notes), unit)
 
 
-@dataclass(frozen=True)
-class GroupRuns:
-    """Runs of a group that fits may use: their rows of the table of runs, and the losses of each."""
-
-    name: str
-    runs: pd.DataFrame
-    curves: Sequence[Curve]
-
-    def those(self, keep: Sequence[int], curves: Sequence[Curve]) -> GroupRuns:
-        """The runs at these places, with these losses."""
-        return GroupRuns(self.name, self.runs.iloc[list(keep)], curves)
-
-    def whole(self) -> GroupRuns:
-        """The runs that have several points."""
-        keep = [i for i, curve in enumerate(self.curves) if len(curve) > 1]
-        return self.those(keep, [self.curves[i] for i in keep])
-
-    def settled(self, settings: FitSettings, points: str, left_out: dict[str, str]) -> GroupRuns:
-        """With what is fitted of the curves, after their warm-up: the end, or all that is there. Runs that are too
-        short are added to `left_out`, {run id: why}."""
-        fewest = 2 if points == CURVES and settings.curve_rows else 1
-        kept, curves = [], []
-        names, warmups = self.runs["run_id"].astype(str), self.runs["warmup_tokens"].astype(int)
-        for i, (name, warmup, curve) in enumerate(zip(names, warmups, self.curves, strict=True)):
-            first = int(curve.n_tokens.searchsorted(settings.settled_after(warmup)))
-            if len(curve) - first < fewest:
-                left_out[name] = SHORT
-            else:
-                kept.append(i)
-                curves.append(curve.part(slice(-1 if points == ENDS else first, None)))
-        return self.those(kept, curves)
-
-    def per_token(self, convention: str) -> np.ndarray:
-        """FLOP of a token of each run; NaN where the convention has no formula, or somebody else's table has C."""
-        return self.runs[f"flops_per_token_{convention}"].to_numpy(dtype=float)
-
-    def repeated(self, settings: FitSettings) -> str:
-        """Why the losses of these runs are no losses on new text; "" where they are."""
-        again = self.runs[self.runs["epochs"] > 1].sort_values("epochs")
-        if again.empty or settings.loss != "train_smoothed":
-            return ""
-        return (
-            f"{counted(len(again), 'run')} of {self.name} saw text more than once ({again['run_id'].iloc[-1]}: "
-            f"{again['epochs'].iloc[-1]:.2f} epochs), where training loss does not measure loss on new text: set "
-            f"fit.loss to validation (nothing is trained again)"
-        )
-
-    def points(self, settings: FitSettings, unit: str) -> Points:
-        """unit: of the losses. Raises InputError for a convention without a formula."""
-        runs, lengths = self.runs, [len(curve) for curve in self.curves]
-        own = {key: np.concatenate([curve.own[key] for curve in self.curves]) for key in self.curves[0].own}
-        tokens = np.concatenate([curve.n_tokens for curve in self.curves])
-
-        def each(values: Any, kind: type = object) -> np.ndarray:
-            return np.repeat(np.asarray(values, dtype=kind), lengths)
-
-        if "flops" not in own and np.isnan(self.per_token(settings.flops)).any():
-            raise InputError(no_formula(self.name, settings.flops))
-        text = each(runs["n_tokens"] / runs["epochs"], float)  # of the training split; nan: not known
-        names = runs["run" if "run" in runs else "run_id"].astype(str)  # those of two groups of a file may be the same
-        cells = runs["cell"] if "cell" in runs else _joined(runs[list(BATCHES)])
-        points = Points(
-            n_params=each(runs["n_params_non_embedding"], float),
-            n_tokens=tokens,
-            flops=own["flops"] if "flops" in own else tokens * each(self.per_token(settings.flops), float),
-            loss=np.concatenate([curve.loss for curve in self.curves]),
-            run=each(names),
-            cell=each(cells),
-            trunk=each(runs["trunk"].where(runs["trunk"] != "", names).astype(str)),
-            recipe=each(runs["recipe"].astype(str)),
-            seed=each(runs["seed"].astype(str)) if "seed" in runs else np.array([]),
-            size=each(runs["size"].astype(str)),
-            unique_tokens=own.get("unique_tokens", np.where(text < tokens, text, tokens)),
-            row=own["row"].astype(int) if "row" in own else np.array([]),
-            warmup_tokens=each([settings.settled_after(int(tokens)) for tokens in runs["warmup_tokens"]], float),
-            convention=settings.flops,
-            loss_unit=unit,
-            loss_of=str(runs["loss_of"].iloc[0]) if "loss_of" in runs else "",
-            held_out=settings.loss == "validation",
-            group=self.name,
-        )
-        return points.take(np.argsort(points.row, kind="stable")) if "row" in own else points  # as in their table
+def grouped(table: RunTable, settings: FitSettings | None = None) -> RunTable:
+    """The table of runs with the columns `group`, an architecture at a point of the grid's axes, and `left_out`, why
+    the fits do not use a run ("" where they do). Nuisance axes and lengths make no groups: their values are recipes, of
+    which the lowest stays at each size and D. A table that has been grouped stays as it is. settings: None: those of
+    the table."""
+    if "group" in table.runs:
+        return table
+    runs, axes = table.runs.copy(), (settings or table.settings).nuisance
+    no_group = {LENGTH, *(field for axis in axes for field in axis.split("+"))}
+    places = list(zip(runs["arch"].astype(str), runs["point"], strict=True))
+    names = {(arch, point): group_of(arch, without(point, no_group)) for arch, point in set(places)}
+    runs["group"] = [names[place] for place in places]
+    runs["left_out"] = [f"{VARIANT} {variant}" if variant else "" for variant in runs["variant"]]
+    waiting = runs["n_params_non_embedding"].isna()  # not begun: where it stands is not known
+    for arch, mine in runs[~waiting & (runs["left_out"] == "")].groupby("arch", sort=False)["group"]:
+        if str(arch) not in set(mine):
+            runs.loc[waiting & (runs["arch"] == arch), "group"] = mine.iloc[0]
+    return replace(table, runs=runs)
 
 
-def usable_runs(table: RunTable, settings: FitSettings) -> tuple[list[GroupRuns], dict[str, str]]:
-    """The runs of a grouped table that fits may use, with their whole curves; and of the others, {run id: why}."""
-    read = RunCurves(table, settings)
-    places: dict[str, list[int]] = {}
-    curves: dict[str, list[Curve]] = {}
-    left_out: dict[str, str] = {}
+def whole_curves(table: RunTable, settings: FitSettings) -> tuple[dict[str, Points | str], Counter[str]]:
+    """By group of a grouped table, the points of all losses of the runs that fits may use, or why they have no C; and
+    how many other runs there are, by reason. `warmup_tokens`: up to which no loss of a run is fitted."""
+    losses = RunCurves(table, settings)
+    groups: dict[str, tuple[list[int], list[Curve]]] = {}
+    left_out = Counter[str]()
     for i, run in enumerate(table.runs.itertuples()):
-        name, group = str(run.run_id), str(run.group)
         if run.left_out:
-            left_out[name] = VARIANT if run.variant else NUISANCE
+            left_out[VARIANT] += 1
         elif run.state != "done":
-            left_out[name] = NOT_DONE
-        elif len(curve := read.of(name)):
-            places.setdefault(group, []).append(i)
-            curves.setdefault(group, []).append(curve)
+            left_out[NOT_DONE] += 1
+        elif len(curve := losses.of(str(run.run_id))):
+            places, curves = groups.setdefault(str(run.group), ([], []))
+            places.append(i)
+            curves.append(curve)
         else:
-            left_out[name] = SHORT if settings.points == AUTO else OTHER_PHASE
-    return [GroupRuns(name, table.runs.iloc[mine], curves[name]) for name, mine in places.items()], left_out
+            left_out[SHORT if settings.points == AUTO else OTHER_PHASE] += 1
+    return {
+        name: _points(name, table.runs.iloc[places], curves, settings, table.loss_unit)
+        for name, (places, curves) in groups.items()
+    }, left_out
+
+
+def _points(name: str, runs: pd.DataFrame, curves: Sequence[Curve], settings: FitSettings, unit: str) -> Points | str:
+    """Of the runs of a group and their losses in `unit`; or why their C is not known."""
+    lengths = [len(curve) for curve in curves]
+    own = {key: np.concatenate([curve.own[key] for curve in curves]) for key in curves[0].own}
+    tokens = np.concatenate([curve.n_tokens for curve in curves])
+
+    def each(values: Any, kind: type = object) -> np.ndarray:
+        return np.repeat(np.asarray(values, dtype=kind), lengths)
+
+    if "flops" not in own:
+        own["flops"] = tokens * each(runs[f"flops_per_token_{settings.flops}"], float)
+        if np.isnan(own["flops"]).any():
+            return no_formula(name, settings.flops)
+    text = each(runs["n_tokens"] / runs["epochs"], float)  # of the training split; nan: not known
+    names = runs["run" if "run" in runs else "run_id"].astype(str)  # those of two groups of a file may be the same
+    cells = (
+        runs["cell"]
+        if "cell" in runs
+        else [", ".join(map(str, row)) for row in runs[list(BATCHES)].itertuples(index=False)]
+    )
+    points = Points(
+        n_params=each(runs["n_params_non_embedding"], float),
+        n_tokens=tokens,
+        flops=own["flops"],
+        loss=np.concatenate([curve.loss for curve in curves]),
+        run=each(names),
+        cell=each(cells),
+        trunk=each(runs["trunk"].where(runs["trunk"] != "", names).astype(str)),
+        recipe=each(runs["recipe"].astype(str)),
+        seed=each(runs["seed"].astype(str)) if "seed" in runs else np.array([]),
+        size=each(runs["size"].astype(str)),
+        unique_tokens=own.get("unique_tokens", np.where(text < tokens, text, tokens)),
+        row=own["row"].astype(int) if "row" in own else np.array([]),
+        warmup_tokens=each([settings.settled_after(int(warmup)) for warmup in runs["warmup_tokens"]], float),
+        convention=settings.flops,
+        loss_unit=unit,
+        loss_of=str(runs["loss_of"].iloc[0]) if "loss_of" in runs else "",
+        held_out=settings.loss == "validation",
+        group=name,
+    )
+    return points.take(np.argsort(points.row, kind="stable")) if "row" in own else points  # as in their table
+
+
+def read_again(table: RunTable, points: Points, settings: FitSettings) -> str:
+    """Why the losses of these runs are no losses on new text; "" where they are."""
+    runs = table.runs[table.runs["run_id"].isin(points.run) & (table.runs["epochs"] > 1)].sort_values("epochs")
+    if runs.empty or settings.loss != "train_smoothed":
+        return ""
+    return (
+        f"{counted(len(runs), 'run')} of {points.group} saw text more than once ({runs['run_id'].iloc[-1]}: "
+        f"{runs['epochs'].iloc[-1]:.2f} epochs), where training loss does not measure loss on new text: set fit.loss "
+        f"to validation (nothing is trained again)"
+    )
 
 
 def under(points: Points, runs: pd.DataFrame, convention: str) -> Points | None:
@@ -256,7 +257,3 @@ def _without_highest(points: Points, n: int) -> Points:
 def _stopped_text(group: str, gone: Sequence[Stopped]) -> str:
     sizes = ", ".join(f"{size.size} ({math.expm1(size.above):.1%}, p = {size.p:.1g})" for size in gone)
     return f"{group}: left out, as their losses lie above what the larger sizes' surface says: {sizes}"
-
-
-def _joined(columns: pd.DataFrame) -> list[str]:
-    return [", ".join(str(value)[:12] for value in row) for row in columns.itertuples(index=False)]

@@ -21,13 +21,12 @@ from analysis.fits.approaches import CURVE, options_of
 from analysis.fits.compared import compare_study, contexts
 from analysis.fits.envelope import ESTIMAND, METHOD, NO_SEEDS, Curves, fit_envelope, owner_at_ends
 from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
-from analysis.fits.grouping import grouped
 from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
 from analysis.fits.merged import merged_offsets
 from analysis.fits.noise import SeedNoise, SeedNoises, degrees_text
 from analysis.fits.points import CURVES, Points
-from analysis.fits.prepare import GroupRuns, prepare, under, usable_runs
+from analysis.fits.prepare import grouped, prepare, read_again, under, whole_curves
 from analysis.fits.seeds import Size, SizeCurve, curves_of, seed_noises_of, sizes_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import (
@@ -48,8 +47,6 @@ from arch.errors import InputError
 from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import UNDECAYED
-
-NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes be judged"
 
 
 def runs_of_study(
@@ -120,7 +117,6 @@ def fit_study(
         merged=merged_offsets(table, settings.level),
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
-        nuisance=table.nuisance or (),
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
         inputs=dict(inputs or {}),
@@ -144,12 +140,12 @@ def _curves(table: RunTable) -> Mapping[str, Points]:
 
 @dataclass(frozen=True)
 class WholeCurves:
-    """The whole curves of a grouped table. runs: by group, those that have several points; points and sizes: by group,
-    those that the convention `settings.flops` counts."""
+    """The whole curves of a grouped table: points and sizes of each group, of runs that have several points. no_flops:
+    of groups that the convention `settings.flops` does not count."""
 
     table: RunTable
     settings: FitSettings
-    runs: dict[str, GroupRuns]
+    no_flops: frozenset[str]
     points: dict[str, Points]
     sizes: dict[str, list[Size]]
 
@@ -157,13 +153,12 @@ class WholeCurves:
     def of(cls, table: RunTable, settings: FitSettings) -> WholeCurves:
         settings = resolved(table, settings)
         table = grouped(table, settings)
-        runs = {group.name: group.whole() for group in usable_runs(table, settings)[0]}
-        points = {
-            name: group.points(settings, table.loss_unit)
-            for name, group in runs.items()
-            if group.curves and not np.isnan(group.per_token(settings.flops)).any()
-        }
-        return cls(table, settings, runs, points, {name: sizes_of(group) for name, group in points.items()})
+        known, points = whole_curves(table, settings)[0], dict[str, Points]()
+        for name, whole in known.items():
+            if not isinstance(whole, str) and len(curves := whole.take(whole.rows_of_run > 1)):
+                points[name] = curves
+        no_flops = frozenset(name for name, whole in known.items() if isinstance(whole, str))
+        return cls(table, settings, no_flops, points, {name: sizes_of(group) for name, group in points.items()})
 
     def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
         """By convention, the curve of every size; none under one that has no formula for the architecture."""
@@ -178,17 +173,12 @@ class WholeCurves:
     def envelopes(self, convention: str | None = None) -> dict[str, Curves | str]:
         """By group, what its envelope is fitted to with C under a convention (None: that of the settings), or why it
         has none."""
-        gone = [cell.group for cell in self.table.nuisance or () if cell.chosen is None]
         runs = self.table.runs[self.table.runs["arch"].notna()]
-        groups = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
+        groups = list(dict.fromkeys(runs.loc[runs["left_out"] == "", "group"]))
         noises, found = self.noises(), dict[str, Curves | str]()
         for group in groups:
-            curves, own = self.by_convention(group), self.runs.get(group)
-            varied = sum(arch_of(other) == arch_of(group) for other in groups) > 1
-            if own is None and group in gone:
-                reason = NOT_JUDGED
-            else:
-                reason = _unusable(own, curves[self.settings.flops], self.settings, varied)
+            curves = self.by_convention(group)
+            reason = self._unusable(group, sum(arch_of(other) == arch_of(group) for other in groups) > 1)
             name = convention or self.settings.flops
             if not reason:
                 if (stretch := _stretches(curves, group, self.settings).get(name)) is not None:
@@ -197,6 +187,32 @@ class WholeCurves:
                 reason = f"the convention {name} has no formula for it"
             found[group] = reason
         return found
+
+    def _unusable(self, group: str, varied: bool) -> str:
+        """Why a group has no laws; "" if it has. varied: whether its architecture has other points on the axes, which
+        it is compared with."""
+        settings, own = self.settings, self.points.get(group)
+        no_range = own is not None and under(own, self.table.runs, settings.range_convention) is None
+        for key, name, unknown in (
+            ("flops", settings.flops, group in self.no_flops),
+            ("range_flops", settings.range_convention, no_range),
+        ):
+            if unknown:
+                return f"the convention fit.{key} = {name} has no formula for it: set fit.{key} to exact"
+        curves = self.by_convention(group)[settings.flops]
+        if not curves and settings.is_of_ends:
+            return NO_CURVE
+        if not curves or own is None:
+            return f"no usable run: none is done and has {_needed(settings)}"
+        sizes_n = [curve.n_params for curve in curves]
+        if len(sizes_n) == 1 and varied:
+            return f"it has one size, {curves[0].size}, and no law of size: its points are compared after equal tokens"
+        if len(sizes_n) > 1 and max(sizes_n) <= ALIKE * min(sizes_n):
+            return (
+                f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
+                f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
+            )
+        return read_again(self.table, own, settings)
 
     def envelope(self, points: Points, curves: Curves, convention: str | None = None) -> Fit:
         """The envelope of a group's points under a convention (None: that of the settings), not judged."""
@@ -273,27 +289,6 @@ def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
 def _needed(settings: FitSettings) -> str:
     needed = "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
-
-
-def _unusable(own: GroupRuns | None, curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str:
-    """Why an architecture has no laws; "" if it has. varied: whether the architecture has other points on the axes,
-    which it is compared with."""
-    for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
-        if own is not None and np.isnan(own.per_token(convention)).any():
-            return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
-    if not curves and settings.is_of_ends:
-        return NO_CURVE
-    if not curves:
-        return f"no usable run: none is done and has {_needed(settings)}"
-    sizes_n = [curve.n_params for curve in curves]
-    if len(sizes_n) == 1 and varied:
-        return f"it has one size, {curves[0].size}, and no law of size: its points are compared after equal tokens"
-    if len(sizes_n) > 1 and max(sizes_n) <= ALIKE * min(sizes_n):
-        return (
-            f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
-            f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
-        )
-    return "" if own is None else own.repeated(settings)
 
 
 def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, NuisanceCell, Optimum, Stored
+from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, Optimum, Stored
 from analysis.fits.noise import SeedNoise
 from analysis.fits.pairwise import Compared, Comparison
 from analysis.fits.settings import FITS, FitSettings
@@ -201,7 +201,6 @@ class StudyFits(Stored):
     comparisons: tuple[Compared, ...] = ()
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
-    nuisance: tuple[NuisanceCell, ...] = ()
     downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()

@@ -16,10 +16,9 @@ import numpy as np
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
 from analysis.fits.forms import BOUNDS
-from analysis.fits.grouping import grouped
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
-from analysis.fits.prepare import prepare
+from analysis.fits.prepare import grouped, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
 from analysis.fits.study_fits import StudyFits

@@ -31,8 +31,8 @@ from analysis.figures.style import (
     size_scale,
 )
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
-from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
+from analysis.fits.prepare import grouped
 from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
 from analysis.report.laws import NAMES
@@ -278,7 +278,7 @@ def _add_envelope(
     neighbouring sizes, hollow where they are extrapolated."""
     points, style = envelope.points, {"mode": "markers", "opacity": opacity, "showlegend": False}
     hover = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
-    colors = [sizes[size] for size in points.size]
+    colors = [sizes[size.partition(" to ")[0]] for size in points.size]  # near sizes count as one: the smallest's
     owners = list(zip(points.size, points.censored, strict=True))
     fills = [color if why is None else "white" for color, (_, why) in zip(colors, owners, strict=True)]
     text = [f"{size}: {'uncensored' if why is None else f'censored, {why}'}" for size, why in owners]

@@ -25,11 +25,11 @@ from analysis.report.costs import choice_notes, choice_table, cost_notes, cost_r
 from analysis.report.figures import figure_one
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.laws import approach_reasons, approach_rows, check_rows, law_notes, law_rows
+from analysis.report.left_out import left_out_lines
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
 from analysis.report.merged import merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
-from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
@@ -153,7 +153,7 @@ def sections_of(study: Study) -> Iterator[Section]:
     yield from _tasks(fits)
     if not is_of_variants(fits):
         yield _choices(fits)
-    yield _nuisance(fits)
+    yield Section("Runs that the fits do not use", notes=left_out_lines(fits))
     yield _runs(study)
     yield _costs(study)
     yield _corpus(study)
@@ -288,12 +288,6 @@ def _choices(fits: StudyFits) -> Section:
         tables=[Table("choices", rows)],
         notes=choice_notes(fits) if rows else [],
     )
-
-
-def _nuisance(fits: StudyFits) -> Section:
-    rows = nuisance_rows(fits)
-    title = "Nuisance axes, resolved before the fits" if rows else "Runs that the fits do not use"
-    return Section(title, tables=[Table("nuisance", rows)], notes=nuisance_notes(fits))
 
 
 def _runs(study: Study) -> Section:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis
 from analysis.figures.style import arch_panels, dress, legend_line, legend_reference, reference_line
-from analysis.fits.grouping import grouped
+from analysis.fits.prepare import grouped
 from analysis.fits.study_fits import StudyFits
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
 from analysis.run_table import RunTable

@@ -28,8 +28,8 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
 
     from analysis.design.layout import CONTROLLED, seeds_alone, text_noise
     from analysis.design.worlds import Prior
-    from analysis.fits.grouping import grouped
     from analysis.fits.parametric import fit_parametric
+    from analysis.fits.prepare import grouped
     from analysis.fits.seeds import seed_noise_of
     from analysis.fits.solver import LEAST_SQUARES
 

@@ -39,8 +39,8 @@ def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[Forec
 def show_laws(fits: StudyFits) -> str:
     """All that the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.laws import approach_rows, law_notes, law_rows
+    from analysis.report.left_out import left_out_lines
     from analysis.report.methods import phase_notes
-    from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.variants import is_of_variants, variant_notes
     from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 
@@ -52,10 +52,7 @@ def show_laws(fits: StudyFits) -> str:
     if not is_of_variants(fits):
         parts += ["laws of the envelope\n" + rows_table(law_rows(fits, (None,), digits=3))]
         parts += ["\n".join(wrapped(law_notes(fits)))]
-    if rows := nuisance_rows(fits):
-        short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
-        parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
-    parts += ["\n".join(wrapped(nuisance_notes(fits)))]
+    parts += ["\n".join(wrapped(left_out_lines(fits)))]
     if rows := _variants(fits):
         parts += ["variants after equal tokens\n" + rows_table(rows)]
     parts += ["\n".join(wrapped(variant_notes(fits)))]

@@ -190,8 +190,7 @@ class Grid(Section):
     `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
     `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
     nuisance: dict[str, By] = {}
-    """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size.
-    The others make groups of fits."""
+    """Axes that make no groups of fits, as the others do: `best` keeps the value of the lowest loss, for every size."""
 
     @model_validator(mode="after")
     def _every_size_has_seeds(self) -> Grid:

@@ -26,6 +26,7 @@ LARGEST = 1 << 30  # bytes of text: its rows take some ten times as much memory
 GZIP = b"\x1f\x8b"  # the first bytes of gzip, whatever the file is called
 MARK = "\ufeff"  # the byte order mark; files put together have several
 WIDEST_CELL = 10_000_000  # characters: beyond it an open quote has swallowed the file
+HALF_PAIR = re.compile("[\ud800-\udfff]")
 LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines splits at U+2028 too, inside of strings
 
 
@@ -63,14 +64,20 @@ def read_frame(path: Path | str) -> pd.DataFrame:
 
 def from_frame(frame: pd.DataFrame, where: str = "the table") -> pd.DataFrame:
     """A data frame, its rows counted from 1; every level of its index that has a name of its own is a column. Raises
-    InputError for one without rows, and for two columns of one name."""
+    InputError for one without rows, two columns of one name, and text that is no Unicode."""
     if not len(frame):
         raise InputError(f"{where}: holds no rows")
     frame = frame.rename(columns=lambda name: str(name).strip())
     named = [name for name in frame.index.names if name is not None and str(name) not in frame.columns]
     numbered = frame.reset_index(level=named).reset_index(drop=True)
     _refuse_twice(list(numbered.columns), where)
-    return numbered.set_axis(pd.RangeIndex(1, len(numbered) + 1)).rename(columns=str)
+    numbered = numbered.set_axis(pd.RangeIndex(1, len(numbered) + 1)).rename(columns=str)
+    for name, cells in numbered.items():
+        for row, cell in enumerate([name] if cells.dtype.kind in "biufM" else [name, *cells]):
+            if isinstance(cell, str) and HALF_PAIR.search(cell):
+                place = f"row {row}" if row else "the header"
+                raise InputError(f"{where}: {place} has half of a surrogate pair, no Unicode text, in column {name!a}")
+    return numbered
 
 
 def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:

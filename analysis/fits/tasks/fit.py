@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.fit import Estimate, Optimum
-from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
+from analysis.fits.prepare import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
 from analysis.fits.task_fits import Curve, LengthScores, Score, ScoreAt, ScoreLaw, TaskFit, TaskFits

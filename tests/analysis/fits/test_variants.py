@@ -38,7 +38,7 @@ def tables_of(losses, sizes=None, **changes):
             for step, value in enumerate(values, start=1):
                 row = {"run_id": run, "n_tokens": 100 * step, "loss": float(np.exp(value)), "phase": "undecayed"}
                 evals.append(row)
-    return RunTable(pd.DataFrame(runs), pd.DataFrame(), pd.DataFrame(evals), nuisance={})
+    return RunTable(pd.DataFrame(runs), pd.DataFrame(), pd.DataFrame(evals))
 
 
 def test_by_hand():

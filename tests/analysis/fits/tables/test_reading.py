@@ -102,6 +102,8 @@ def test_what_is_no_table(tmp_path):
     refused("does not exist", tmp_path / "none.csv")
     os.mkfifo(tmp_path / "fifo.csv")
     refused("is no regular file", tmp_path / "fifo.csv")
+    runs = pd.Series(["a", "\ud800", "b"], dtype=object)
+    refused("row 2 has half of a surrogate pair, .* in column 'run'", frame(run=runs))
     refused("--points: 'end' \\(valid", frame(), points="end")
     refused("--loss-unit: 'bit'", frame(), loss_unit="bit")
     refused("--convention: '6n'", frame(), convention="6n")

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit
 
 from analysis.evals.registry import scales_of
-from analysis.fits.grouping import grouped
+from analysis.fits.prepare import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
 from analysis.fits.task_fits import LengthScores, TaskFit, TaskFits
