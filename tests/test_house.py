@@ -105,14 +105,12 @@ ALLOWED = {
         *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
         *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.amounts", "arch.errors"),
     ),
-    "analysis.fits.approaches": ("analysis.fits.rehearsal", *FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
-    "analysis.fits.groups": (
-        "analysis.fits.verdicts",
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets"),
-        "analysis.fits.settings",
+    "analysis.fits.approaches": (
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.budgets"),
+        *("analysis.fits.rehearsal", "analysis.fits.settings", "analysis.fits.verdicts"),
     ),
     "analysis.fits": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.groups", "analysis.fits.pairwise"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.pairwise"),
         *("analysis.fits.settings", "analysis.fits.study_fits"),
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),

@@ -1,4 +1,4 @@
-"""The approaches by name: points in, laws out. What `scaling fit runs`, `fit table` and notebooks call.
+"""The approaches by name: points in, laws and verdicts out. What `scaling fit` and notebooks call.
 
 from analysis.fits import approaches, tables
 points = tables.read_points("runs.csv").groups[""]
@@ -7,32 +7,36 @@ fit = approaches.fit(points, approach="parametric", at=[1e22])
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, Prediction
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, NotFitted, Prediction
 from analysis.fits.forms import FORMS
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Forecast, forecast
-from analysis.fits.seeds import seed_noise_of
+from analysis.fits.seeds import seed_noise_of, seed_noises_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
+from analysis.fits.verdicts import judge
 from arch.errors import InputError, choice
 
 if TYPE_CHECKING:
     from analysis.fits.envelope import Curves
 
-ALL = "all"
+ALL, CHECKS = "all", "checks"  # the name of all approaches; of the step after the approaches of a group
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
 CURVE = 33  # C at which figures draw a law
+Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
 BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
 
 
@@ -91,14 +95,6 @@ def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
     return tuple(times * reached for times in BEYOND)
 
 
-def _curve(points: Points, at: Sequence[float], options: Options) -> Sequence[float]:
-    """C [FLOP] of `Fit.curve`."""
-    if not options.curve:
-        return ()
-    computes: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
-    return computes
-
-
 def fit(
     points: Points,
     approach: str = PARAMETRIC,
@@ -128,7 +124,8 @@ def fit_with_surface(
     """The fit, and of the parametric approach the surface with its draws. curves: of the envelope (None: those of the
     points); settings: its grid and optimum."""
     at = tuple(options.at) or default_at({"": points})
-    asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
+    drawn = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
+    asked: dict[str, Any] = {"at": at, "curve": drawn}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
         from analysis.fits.envelope import fit_envelope
@@ -140,51 +137,120 @@ def fit_with_surface(
         from analysis.fits.isoflop import fit_isoflop
 
         return fit_isoflop(points, cost_of(points), noise=noise, **of_intervals, **asked), None
-    surface = fit_surface(points, options, noise, options.n_replicates, progress)
+    one_each = points.n_runs == len(points)  # else the fit has of a run the mean of many points
+    surface = fit_parametric(
+        points,
+        objective=options.objective,
+        form=options.form,
+        n_replicates=options.n_replicates,
+        seed=options.seed,
+        noise=None if noise is None else (noise.s if one_each else noise.of_runs, noise.df),
+        progress=progress,
+    )
     result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
-    result = with_rehearsed(result, surface) if options.predict else result
+    if options.predict:
+        result = replace(result, predictions=_rehearsed(result.predictions, surface))
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), surface
 
 
-def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
-    """The result whose predictions have `rehearsed`: what analysis.fits.rehearsal predicts of the same runs."""
-
-    def rehearsed(prediction: Prediction) -> Prediction:
-        if isinstance(known, str):
-            return replace(prediction, rehearsed=Estimate(reason=known), rests_on=known)
-        run = known.predict(prediction.n_params, prediction.n_tokens)
-        return replace(prediction, rehearsed=run.loss, rests_on=run.sentence)
-
-    known: Forecast | str
+def _rehearsed(predictions: Sequence[Prediction], fit: ParametricFit) -> tuple[Prediction, ...]:
+    """The predictions with what analysis.fits.rehearsal predicts of the same runs."""
+    known: Forecast
     try:
         known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
     except InputError as error:
-        known = str(error)
-    return replace(result, predictions=tuple(map(rehearsed, result.predictions)))
+        why = str(error)
+        return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in predictions)
+    runs = [known.predict(prediction.n_params, prediction.n_tokens) for prediction in predictions]
+    return tuple(
+        replace(one, rehearsed=run.loss, rests_on=run.sentence) for one, run in zip(predictions, runs, strict=True)
+    )
 
 
-def _of_runs(points: Points, noise: SeedNoise) -> float:
-    """Standard deviation of log loss between seeds of what the fit has of a run: one point, or the mean of many."""
-    one_each = points.n_runs == len(points.n_tokens)
-    return noise.s if one_each or noise.of_means is None else noise.of_means
+# Every group by every approach: what one cannot fit stops nothing else
 
 
-def fit_surface(
-    points: Points,
-    options: Options,
-    noise: SeedNoise | None,
-    n_replicates: int,
-    progress: Callable[[float], None] | None = None,
-) -> ParametricFit:
-    """The surface that the parametric approach reports, with its replicates. Raises InputError for points that cannot
-    identify one."""
-    return fit_parametric(
-        points,
-        objective=options.objective,
-        form=options.form,
-        n_replicates=n_replicates,
-        seed=options.seed,
-        noise=None if noise is None else (_of_runs(points, noise), noise.df),
-        progress=progress,
+@dataclass(frozen=True)
+class Runs:
+    """Runs as the approaches read them, by group: `curves` for approaches that need them, `ends` (or curves too) for
+    the others; ends_alone: curves tell the noise between seeds, and no approach fits them.
+
+    envelopes: of a study, the whole curves of each group, or why it has no envelope (None: the envelope is that of
+    `curves`); settings: its grid and optimum.
+    """
+
+    ends: Mapping[str, Points]
+    curves: Mapping[str, Points]
+    ends_alone: bool = False
+    envelopes: Mapping[str, Curves | str] | None = None
+    settings: FitSettings = DEFAULTS
+
+
+@dataclass(frozen=True)
+class Fits:
+    """results: what was fitted, group by group, each with its verdict; failed: what could not be fitted; surfaces: by
+    group, the parametric fit behind its result, with its draws."""
+
+    results: tuple[Fit, ...]
+    failed: tuple[NotFitted, ...]
+    surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
+
+    def of(self, group: str) -> list[Fit]:
+        return [result for result in self.results if result.group == group]
+
+
+def fit_groups(
+    runs: Runs, approaches: Sequence[str], options: Options, progress: Progress = lambda group, approach, share: None
+) -> Fits:
+    """Every group by every approach, and whether to believe it; isoFLOP takes curves where the ends have no budgets.
+    What cannot be fitted has its reason in `failed`, and stops nothing else."""
+    ends, curves = runs.ends, runs.curves
+    if not options.at and (ends or curves):
+        options = replace(options, at=default_at({**ends, **curves}))
+    seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
+    envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
+    results: list[Fit] = []
+    failed = [
+        NotFitted(group, ENVELOPE, reason) for group, reason in (envelopes or {}).items() if isinstance(reason, str)
+    ]
+    surfaces: dict[str, ParametricFit] = {}
+    for group in {**ends, **curves}:
+        # what a group's own seeds tell is in the residuals of its surface already
+        noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
+        points = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in approaches}
+        if group in whole and (budgets := points.get(ISOFLOP)) is not None:
+            from analysis.fits.budgets import has_budgets
+
+            points[ISOFLOP] = budgets if has_budgets(budgets) else whole[group]
+        fits: dict[str, Fit] = {}
+        for name in sorted(approaches, key=lambda approach: approach != PARAMETRIC):  # whose reasons say most
+            own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
+            if isinstance(own, str):
+                continue
+            step = partial(progress, group, name)
+            step(0.0)
+            try:
+                mine = points[name]
+                if mine is None:
+                    raise InputError(needs_curves(runs.ends_alone))
+                noise = noises[name] if own is None else None
+                fits[name], behind = fit_with_surface(mine, name, noise, step, options, own, runs.settings)
+                surfaces |= {} if behind is None else {group: behind}
+            except InputError as error:
+                reason = re.sub(rf"^{name}: ", "", str(error), flags=re.IGNORECASE)  # named beside it
+                failed.append(NotFitted(group, name, reason))
+        for place, name in enumerate(name for name in APPROACHES if name in fits):
+            progress(group, CHECKS, place / len(fits))
+            fitted = points[name]
+            assert fitted is not None
+            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
+            results.append(replace(fits[name], verdict=verdict))
+    return Fits(tuple(results), tuple(failed), surfaces)
+
+
+def needs_curves(ends_alone: bool) -> str:
+    """Why an approach of curves fits nothing to ends."""
+    return (
+        f"needs curves, several rows a run; {'--points ends leaves' if ends_alone else 'this table has'} one row a run"
     )

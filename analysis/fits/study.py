@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.approaches import CURVE, options_of
+from analysis.fits.approaches import CURVE, Fits, Runs, fit_groups, options_of
 from analysis.fits.compared import compare_study, contexts
 from analysis.fits.envelope import ESTIMAND, METHOD, NO_SEEDS, Curves, fit_envelope, owner_at_ends
 from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
-from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
 from analysis.fits.merged import merged_offsets
 from analysis.fits.noise import SeedNoise, SeedNoises, degrees_text

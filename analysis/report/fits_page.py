@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.fits.groups import Fits
+from analysis.fits.approaches import Fits
 from analysis.fits.points import Reading
 from analysis.pages.html import render
 from analysis.report.fit_figures import isoflop_figure, optimum_figure

@@ -12,7 +12,7 @@ from arch.tables import rows_table, wrapped
 from .fit_view import interval_cell
 
 if TYPE_CHECKING:
-    from analysis.fits.groups import Fits
+    from analysis.fits.approaches import Fits
 
 # What a parameter means, where its name does not say it.
 MEANINGS = {

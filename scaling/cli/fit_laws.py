@@ -20,8 +20,7 @@ from .options import AsJson, DryRun, page_to_write, print_json, tell, write_opti
 from .passing import Passing
 
 if TYPE_CHECKING:
-    from analysis.fits.approaches import Options
-    from analysis.fits.groups import Fits
+    from analysis.fits.approaches import Fits, Options
     from analysis.fits.pairwise import Compared
 
     from .fit_sources import Source
@@ -66,8 +65,7 @@ class Output:
 
 def fit_points(source: Source, approaches: Sequence[str], options: Options, output: Output) -> None:
     """Fit, then print, save and draw the results. Raises InputError where no approach can be fitted."""
-    from analysis.fits.approaches import NEEDS_CURVES
-    from analysis.fits.groups import needs_curves
+    from analysis.fits.approaches import NEEDS_CURVES, needs_curves
 
     from .fit_view import all_text, failed_lines, reading_text, summary_text
 
@@ -155,7 +153,7 @@ class Progress:
 
 def _fitted(source: Source, approaches: Sequence[str], options: Options) -> Fits:
     """All approaches on all groups."""
-    from analysis.fits.groups import CHECKS, Runs, fit_groups
+    from analysis.fits.approaches import CHECKS, Runs, fit_groups
 
     groups, curves, ends_alone = source.reading.groups, source.curve_points, source.points == "ends"
     if source.study is None:

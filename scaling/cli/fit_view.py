@@ -23,7 +23,7 @@ from arch.amounts import count, counted
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
-    from analysis.fits.groups import Fits
+    from analysis.fits.approaches import Fits
     from analysis.fits.pairwise import Compared
     from analysis.fits.points import Reading
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.fits import approaches, tables
+from analysis.fits.approaches import Runs, fit_groups
 from analysis.fits.fit import QUANTITIES
-from analysis.fits.groups import Runs, fit_groups
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import STOPPED, prepare
 from analysis.fits.settings import FitSettings

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.fits.approaches import APPROACHES, options_of
+from analysis.fits.approaches import APPROACHES, fit_groups, options_of
 from analysis.fits.compared import POINTS_A_RUN, views_of
-from analysis.fits.groups import fit_groups
 from analysis.fits.pairwise import WORSE
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
