@@ -9,7 +9,6 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from arch import ops
-from arch.bench.measure import RoundedProducts, relative
 
 LENGTHS = [1, 2, 7, 16, 33, 50, 129]
 # relative error of a tensor's norm; float32's covers sums over a few hundred terms
@@ -182,25 +181,6 @@ def compare(run, inputs, dtype, backends=("naive", "chunk"), tolerance=None):
     expected = with_gradients(lambda leaves: run(backends[0], *leaves), inputs)
     actual = with_gradients(lambda leaves: run(backends[1], *leaves), inputs)
     assert_close(actual, expected, tolerance or TOLERANCE[dtype])
-
-
-def assert_as_exact_as_the_chunk_backend(run, leaves, names):
-    """The kernels' bf16 results against float64: at most 1.5 times the error of the chunk backend whose products are
-    rounded alike, what is bf16 at most 2.5 times that of the chunk backend in fp32, and twice the same.
-
-    run(backend, leaves): the output and the leaves' gradients, which `names` tells.
-    """
-    expected = run("chunk", [x.double() for x in leaves])
-    actual, again = run("triton", leaves), run("triton", leaves)
-    plain = run("chunk", leaves)
-    with RoundedProducts():
-        rounded = run("chunk", leaves)
-    assert all(torch.equal(a, b) for a, b in zip(actual, again, strict=True))
-    errors = zip(names, *(relative(x, expected) for x in (actual, rounded, plain)), [None, *leaves], strict=True)
-    for name, error, its, best, leaf in errors:
-        assert error < max(1.5 * its, 1e-6), f"{name}: {error:.1e}, the chunk backend {its:.1e}"
-        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in plain PyTorch
-            assert error < 2.5 * best, f"{name}: {error:.1e}, the fp32 chunk backend {best:.1e}"
 
 
 def too_wide(x, widths, dtype):
