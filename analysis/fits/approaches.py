@@ -7,6 +7,7 @@ fit = approaches.fit(points, approach="parametric", at=[1e22])
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from analysis.fits.envelope import Curves
 
 ALL, CHECKS = "all", "checks"  # the name of all approaches; of the step after the approaches of a group
+MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
@@ -45,15 +47,20 @@ class Options:
     """What the approaches are asked for beside the points.
 
     at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
-    approach; n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to
-    the last of `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an
-    unknown objective or form, and for a level that is none or needs more replicates.
+    approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes: what the envelope's N_opt
+    is fitted to, and within which factor sizes count as one (None: as the settings have it); n_replicates, level and
+    seed: of the intervals; curve: at so many C, from the smallest of the points to the last of `at`, optima stand in
+    `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form, minimum
+    or optimum, a factor below 1, and a level that is none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
+    minimum: str = MINIMA[0]
+    optimum: str | None = None
+    near_sizes: float | None = None
     n_replicates: int = DEFAULTS.n_replicates
     level: float = DEFAULTS.level
     seed: int = DEFAULTS.seed
@@ -61,10 +68,17 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", self.form.replace("-", "_"))
-        for option, value, known in (("objective", self.objective, OBJECTIVES), ("form", self.form, FORMS)):
-            if value not in known:
+        for option, value, known in (
+            ("objective", self.objective, OBJECTIVES),
+            ("form", self.form, FORMS),
+            ("minimum", self.minimum, MINIMA),
+            ("optimum", self.optimum, OPTIMA),
+        ):
+            if value is not None and value not in known:
                 written = [name.replace("_", "-") if option == "form" else name for name in known]
                 raise InputError(f"--{option}: {value!r}{choice(value, written)}")
+        if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
+            raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:
             raise InputError(f"--level: {self.level:g} is no level of an interval: give 0.5 to below 1, as 0.95")
         if self.n_replicates < 2 / (1 - self.level):
@@ -130,13 +144,16 @@ def fit_with_surface(
     if approach == ENVELOPE:
         from analysis.fits.envelope import fit_envelope
 
+        wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
+        of_envelope = {name: value for name, value in wanted.items() if value is not None}
         noise = noise or (seed_noise_of([points]) if curves is None else None)
-        settings = settings.model_copy(update=of_intervals)
-        return fit_envelope(points, curves, noise=noise, settings=settings, **asked), None
+        return fit_envelope(
+            points, curves, noise=noise, settings=settings.model_copy(update=of_intervals | of_envelope), **asked
+        ), None
     if approach == ISOFLOP:
         from analysis.fits.isoflop import fit_isoflop
 
-        return fit_isoflop(points, cost_of(points), noise=noise, **of_intervals, **asked), None
+        return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
     one_each = points.n_runs == len(points)  # else the fit has of a run the mean of many points
     surface = fit_parametric(
         points,

@@ -2,8 +2,8 @@
 al. 2022, approach 1).
 
 curves of sizes -> the envelope on a grid of C, each point with the size that owns it (`extract`)
-                -> N_opt and D_opt by the crossings of neighbouring sizes (crossings.py) and by the points of the
-                   envelope; one of them is the study's, the other stands beside it
+                -> N_opt and D_opt by the crossings of neighbouring sizes (crossings.py), by the points of the envelope,
+                   or by the vertices of its convex hull; one of them is the study's, another stands beside it
                 -> L(C): a power law through the points less their steps, and a test whether it is one
                 -> a Fit, without optima that a run refutes
 
@@ -82,6 +82,7 @@ OBJECTIVES = {
     "crossings": "generalised least squares of log C on log N at the crossings of neighbouring sizes; least squares of "
     "log L on log C",
     "envelope": "least squares through the points of the envelope, in logarithms",
+    "hull": "least squares through the runs on the convex hull of log L over log C, in logarithms",
 }
 METHOD = "seed-noise parametric bootstrap, percentile interval, the level of L corrected for its simulated bias"
 ESTIMAND = (
@@ -92,6 +93,8 @@ POINTS_METHOD = "points of the envelope, least squares"
 POINTS_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
+HULL_METHOD = "vertices of the convex hull of log loss over log compute, least squares"
+HULL_ESTIMAND = "the runs that no straight line of two others in log loss over log compute lies below"
 CURVED = "a pure power law does not describe this curve"
 NO_SEEDS = "none: no replicate seeds"
 UNTESTED = "there are no replicate seeds to tell a bend from noise"
@@ -169,7 +172,7 @@ def _intervals(noise: SeedNoise | None, settings: FitSettings) -> Intervals:
     if noise is None:
         return Intervals(NO_SEEDS)
     fieller = f"of N_opt and D_opt {crossings.FIELLER}; of L "
-    estimand = {"crossings": crossings.ESTIMAND, "envelope": POINTS_ESTIMAND}
+    estimand = {"crossings": crossings.ESTIMAND, "envelope": POINTS_ESTIMAND, "hull": HULL_ESTIMAND}
     return Intervals(
         method=(fieller if settings.optimum == "crossings" else "") + METHOD,
         level=settings.level,
@@ -193,7 +196,10 @@ def envelope_laws(
     replicates = None if noise is None else Replicates.draw(envelope, noise, settings, seed)
     pairs = find_crossings(sizes, (float(log_c[0]), float(log_c[-1])))
     by_crossings = crossing_laws(pairs, noise, settings.level)
-    by_points = _point_laws(envelope, replicates, settings.level)
+    if settings.optimum == "hull":
+        by_points = _hull_laws(curves, settings, seed)
+    else:
+        by_points = _point_laws(envelope, replicates, settings.level)
     own, beside = (by_crossings, by_points) if settings.optimum == "crossings" else (by_points, by_crossings)
     steps = _steps(envelope, pairs, by_crossings[0].line)
     none = Steps(np.zeros_like(log_c), np.ones(len(log_c), dtype=bool))
@@ -214,7 +220,7 @@ def envelope_laws(
     return (*own, loss), part
 
 
-# Geometry: the envelope on a grid, near sizes
+# Geometry: the envelope on a grid, near sizes, the convex hull
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,6 +348,24 @@ def _near_sizes_note(curves: Sequence[SizeCurve], factor: float) -> list[str]:
     return [f"sizes less than {factor:g} times apart count as one, the best of them at each compute: {names}"]
 
 
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of the vertices of the lower convex hull of points [n], by rising x (Andrew 1979)."""
+    chain: list[int] = []
+    xs, ys = x.tolist(), y.tolist()
+
+    def below_middle(first: int, middle: int, last: int) -> bool:
+        """Whether the line through two of three points passes through the middle one, or below it."""
+        return (xs[middle] - xs[first]) * (ys[last] - ys[first]) <= (ys[middle] - ys[first]) * (xs[last] - xs[first])
+
+    for i in np.lexsort((-y, x)).tolist():
+        while chain and xs[chain[-1]] == xs[i]:
+            chain.pop()
+        while len(chain) > 1 and below_middle(chain[-2], chain[-1], i):
+            chain.pop()
+        chain.append(i)
+    return np.array(chain, dtype=int)
+
+
 def _described(envelope: Envelope) -> EnvelopePoints:
     covered = envelope.code[0] != UNCOVERED
     owner, log_c = envelope.owner[0, covered], envelope.log_c[covered]
@@ -392,13 +416,19 @@ class Replicates:
 
     @classmethod
     def draw(cls, envelope: Envelope, noise: SeedNoise, settings: FitSettings, seed: Sequence[int]) -> Replicates:
-        rng = np.random.default_rng(list(seed))
-        scale = student_scale(rng, noise.df, settings.n_replicates)
-        of_one_s = rng.standard_normal((settings.n_replicates, len(envelope.sizes))) * noise.s
-        of_one_s /= np.sqrt([curve.n_seeds for curve in envelope.sizes])
-        shifts = of_one_s * scale[:, None]
+        shifts, of_one_s = _shifts(envelope.sizes, noise, settings.n_replicates, seed)
         moved = extract(envelope.sizes, envelope.log_c, shifts, settings.censor)
         return cls(shifts, moved, extract(envelope.sizes, envelope.log_c, of_one_s))
+
+
+def _shifts(
+    curves: Sequence[SizeCurve], noise: SeedNoise, n_replicates: int, seed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(list(seed))
+    scale = student_scale(rng, noise.df, n_replicates)
+    normal = rng.standard_normal((n_replicates, len(curves))) * noise.s
+    normal /= np.sqrt([curve.n_seeds for curve in curves])
+    return normal * scale[:, None], normal
 
 
 # Laws through points
@@ -484,6 +514,45 @@ def _too_few_sizes(envelope: Envelope) -> str:
     lost = {REASONS[k]: int((code == k).sum()) for k in range(1, len(REASONS)) if (code == k).any()}
     detail = "; ".join(f"{counted_of(n, len(code), 'point')} {why}" for why, n in lost.items())
     return f"{own} an uncensored stretch{named}, {MIN_SIZES} are needed" + (f": {detail}" if detail else "")
+
+
+def _hull_laws(curves: Curves, settings: FitSettings, seed: Sequence[int]) -> tuple[Law, Law]:
+    """N_opt and D_opt through the runs on the lower convex hull of log loss over log compute, those of near sizes each
+    by itself: a hull keeps the runs that stand out, however densely sizes lie. Its vertices are runs as they were
+    trained after warm-up, the smallest and the largest size among them."""
+    sizes, noise = curves.sizes, curves.noise
+    low, high = np.log(curves.stretch)
+    places, losses, ranks = [], [], []
+    for rank, curve in enumerate(sizes):
+        inside = (curve.log_c >= max(low, curve.settled_from) - 1e-9) & (curve.log_c <= high + 1e-9)
+        own = lower_hull(curve.log_c[inside], curve.log_loss[inside])  # no other is a vertex, wherever the curve moves
+        places.append(curve.log_c[inside][own])
+        losses.append(curve.log_loss[inside][own])
+        ranks.append(np.full(len(own), rank))
+    x, log_loss, owner = (np.concatenate(parts) for parts in (places, losses, ranks))
+    shifts = np.zeros((1, len(sizes)))
+    if noise is not None:
+        shifts = np.concatenate([shifts, _shifts(sizes, noise, settings.n_replicates, seed)[0]])
+    is_vertex = np.zeros((len(shifts), len(x)), dtype=bool)
+    for row, shift in enumerate(shifts):
+        moved = log_loss + shift[owner]
+        vertices = lower_hull(x, moved)
+        is_vertex[row, vertices[: int(moved[vertices].argmin()) + 1] if len(vertices) else []] = True
+    mine, n_sizes = is_vertex[0], len(set(owner[is_vertex[0]].tolist()))
+    few = f"{counted(n_sizes, 'size lies', 'sizes lie')} on the hull, {MIN_SIZES} are needed"
+    log_n, log_cost = (np.log([getattr(curve, name) for curve in sizes]) for name in ("n_params", "flops_per_token"))
+    n_opt, d_opt = (
+        _line_law(
+            *(name, x[mine], y[mine]),
+            None if noise is None else fit_lines(x, np.broadcast_to(y, is_vertex.shape)[1:], is_vertex[1:]),
+            settings.level,
+            reason=few if n_sizes < MIN_SIZES else "",
+            method=HULL_METHOD,
+            estimand=HULL_ESTIMAND,
+        )
+        for name, y in ((N_OPT, log_n[owner]), (D_OPT, x - log_cost[owner]))
+    )
+    return n_opt, d_opt
 
 
 # L(C)

@@ -317,9 +317,10 @@ class ParametricPart:
 
 @dataclass(frozen=True)
 class IsoflopPart:
-    """What the isoFLOP approach has beside its laws: its budgets, whether their losses are read off whole curves, and
-    the noise of a trunk and of one loss."""
+    """What the isoFLOP approach has beside its laws: its budgets, how their minima are read, whether their losses are
+    read off whole curves, and the noise of a trunk and of one loss."""
 
+    minimum: str
     minima: tuple[Minimum, ...]
     from_curves: bool
     noise: tuple[NoiseOf, ...] = ()

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg, optimize, stats
+from scipy.interpolate import Akima1DInterpolator
 
 from analysis.fits.budgets import TOLERANCE, Readings, read_budgets
 from analysis.fits.cost import Cost
@@ -53,13 +54,14 @@ from analysis.fits.irreducible import Irreducible, fit_irreducible
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
 from arch.amounts import count, counted, counted_of, flop
-from arch.errors import InputError
+from arch.errors import InputError, choice
 
-OBJECTIVE = (
-    "cubic of log loss in log N about the lowest loss of each budget, its asymmetry shared by the budgets; laws by "
-    "least squares through these, weighted by their errors"
-)
-LEAST_SIZES = 3  # different ones in a budget
+LOCAL, AKIMA = "local", "akima"
+MINIMA = {
+    LOCAL: "cubic of log loss in log N about the lowest loss of each budget, its asymmetry shared by the budgets",
+    AKIMA: "lowest point of Akima's interpolation of the loss in log N at each budget",
+}
+NEEDED = {LOCAL: 3, AKIMA: 4}  # different sizes in a budget
 LEAST_TESTED = 5  # sizes of a window: below, nothing tests its polynomial
 RISE = 0.1  # of log loss above the lowest, where a window ends
 MISFIT = 0.1  # probability of residuals this large, below which a cubic does not describe a window
@@ -68,6 +70,8 @@ MIN_BUDGETS = 3  # two fix a line, a third can tell whether it is one
 FOR_DRIFT = 4  # budgets, from which on their asymmetry may drift with C
 LOSS_REACH = 10.0  # times the last budget, up to which L_opt has an interval: beyond it E decides
 LEAST_VARIANCE = 1e-24  # of log loss: noise-free losses have some
+FINE = 601  # places between the smallest and the largest size at which an interpolation is read
+STEP = 1e-5  # of log loss, for derivatives of an interpolation's minimum
 LARGEST = 230.0  # |log| of N, D or loss: 1e100
 LEAST_DRAWS = 0.99  # share of the draws that must have a value for an interval of L_opt
 METHOD = (
@@ -79,6 +83,7 @@ ESTIMAND = "the size of the lowest loss of these runs' recipe at each compute, o
 def fit_isoflop(
     points: Points,
     cost: Cost,
+    variant: str = LOCAL,
     *,
     at: Sequence[float] = (),
     curve: Sequence[float] = (),
@@ -87,19 +92,21 @@ def fit_isoflop(
     level: float = 0.95,
     seed: int = 0,
 ) -> Fit:
-    """Laws of N_opt, D_opt and L_opt. at, curve: C [FLOP] of their optima; noise: between seeds, where the budgets' own
-    losses say none; n_replicates, seed: draws for the interval of L_opt, which from four budgets has a floor, from
-    three is a power law.
+    """Laws of N_opt, D_opt and L_opt. variant: how the lowest loss of a budget is found (MINIMA); at, curve: C [FLOP]
+    of its optima; noise: between seeds, where the budgets' own losses say none; n_replicates, seed: draws for the
+    interval of L_opt, which from four budgets has a floor, from three is a power law.
 
     Raises InputError for fewer than three budgets with a minimum inside their sizes, and says what is wrong with each.
     """
+    if variant not in MINIMA:
+        raise InputError(f"--minimum: {variant!r}{choice(variant, list(MINIMA))}")
     readings = read_budgets(points)
-    minima = find_minima(readings, cost, noise)
+    minima = find_minima(readings, cost, variant, noise)
     if readings.offset.any():  # losses as they would be at their budget's own C
         readings = readings.at_budget(minima.rise)
-        minima = find_minima(readings, cost, noise)
+        minima = find_minima(readings, cost, variant, noise)
     if len(minima.used) < MIN_BUDGETS:
-        raise InputError(_too_few(minima.budgets, readings))
+        raise InputError(_too_few(minima.budgets, readings, variant))
     laws = Laws.through(minima, cost, n_replicates, seed, level)
     middle = laws.optimum(math.exp(sum(map(math.log, laws.range)) / 2))
     own = minima.noise
@@ -111,19 +118,20 @@ def fit_isoflop(
         input_hash=points.input_hash,
         range=laws.range,
         conventions={"C": points.convention, "L": points.loss_unit},
-        objective=Objective(OBJECTIVE),
+        objective=Objective(f"{MINIMA[variant]}; laws by least squares through these, weighted by their errors"),
         intervals=Intervals(METHOD.format(r=n_replicates), level, ESTIMAND, n_replicates, seed=seed),
         laws=laws.described(middle),
         middle=middle,
         optima=tuple(laws.optimum(c) for c in at),
         curve=tuple(laws.optimum(c) for c in curve),
         isoflop=IsoflopPart(
+            minimum=variant,
             minima=minima.budgets,
             from_curves=readings.from_curves,
             noise=() if own is None else (NoiseOf("trunk", own.trunk, own.df), NoiseOf("one loss", own.own, own.df)),
         ),
         left_out=(*readings.left_out, *_alone(minima.budgets)),
-        notes=tuple(_untested(minima.used)),
+        notes=tuple(_untested(minima.used)) if variant == LOCAL else (),
     )
 
 
@@ -140,7 +148,7 @@ def _untested(used: Sequence[Minimum]) -> list[str]:
     return [f"{have} fewer than {LEAST_TESTED} sizes about the lowest loss: nothing tests whether their curves fit"]
 
 
-def _too_few(budgets: Sequence[Minimum], readings: Readings) -> str:
+def _too_few(budgets: Sequence[Minimum], readings: Readings, variant: str) -> str:
     kept = sum(budget.reason is None for budget in budgets)
     alike: dict[str, list[float]] = {}
     for budget in budgets:
@@ -154,7 +162,7 @@ def _too_few(budgets: Sequence[Minimum], readings: Readings) -> str:
     ]
     details = "; ".join([*why, *readings.left_out])
     return (
-        f"isoFLOP: {counted_of(kept, len(budgets), 'budget', 'has', 'have')} a minimum inside "
+        f"isoFLOP ({variant}): {counted_of(kept, len(budgets), 'budget', 'has', 'have')} a minimum inside "
         f"{'its' if kept == 1 else 'their'} sizes, {MIN_BUDGETS} are needed" + (f" ({details})" if details else "")
     )
 
@@ -220,11 +228,10 @@ class Profile:
         maker = np.eye(len(x)) - x @ inverse
         return maker @ self.y[self.inside], maker, len(x) - x.shape[1]
 
-    @property
-    def no_minimum(self) -> str | None:
+    def no_minimum(self, variant: str) -> str | None:
         """Why it has no minimum, as far as its sizes say."""
-        if len(self.sizes) < LEAST_SIZES:
-            return f"{counted(len(self.sizes), 'size')}, {LEAST_SIZES} are needed"
+        if len(self.sizes) < NEEDED[variant]:
+            return f"{counted(len(self.sizes), 'size')}, {NEEDED[variant]} are needed"
         if self.lowest in (0, len(self.sizes) - 1):
             end = "smallest" if self.lowest == 0 else "largest"
             size = count(math.exp(self.sizes[self.lowest]), 4)
@@ -254,15 +261,15 @@ class Noise:
 @dataclass(frozen=True)
 class Vertex:
     """Where a budget's loss is lowest: log N and log loss, their gradients over the log losses [p], and the variance of
-    log N that the budget's own losses make; bend, asymmetry: of log loss about it."""
+    log N that the budget's own losses make. bend, asymmetry: of log loss about it (None: interpolated)."""
 
     log_n: float
     log_loss: float
     of_n: np.ndarray
     of_loss: np.ndarray
     direct: float
-    bend: float
-    asymmetry: float
+    bend: float | None = None
+    asymmetry: float | None = None
 
 
 @dataclass(frozen=True)
@@ -294,18 +301,23 @@ class Minima:
         return float(np.polyfit(self.log_c, self.log_loss, 1)[0]) if len(self.used) > 1 else 0.0
 
 
-def find_minima(readings: Readings, cost: Cost, seeds: SeedNoise | None) -> Minima:
+def find_minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise | None) -> Minima:
     profiles = [Profile.of(readings, j) for j in range(len(readings.log_c))]
-    usable = [profile for profile in profiles if profile.no_minimum is None]
+    usable = [profile for profile in profiles if profile.no_minimum(variant) is None]
     windowed = _with_windows(usable, seeds)
     noise = _noise(windowed, readings, seeds)
     variance, p = 0.0 if noise is None else noise.variance, len(readings.loss)
     vertices: dict[float, Vertex | str] = {}
     for profile, ratio, of_ratio in zip(windowed, *_asymmetry(windowed, p), strict=True):
-        vertices[profile.log_c] = _local(profile, float(ratio), of_ratio, variance, p)
+        if variant == LOCAL:
+            vertices[profile.log_c] = _local(profile, float(ratio), of_ratio, variance, p)
+        else:
+            vertices[profile.log_c] = _interpolated(profile, variance, p)
     windows = {profile.log_c: profile for profile in windowed}
     budgets = tuple(
-        _described(windows.get(profile.log_c, profile), vertices.get(profile.log_c) or str(profile.no_minimum), cost)
+        _described(
+            windows.get(profile.log_c, profile), vertices.get(profile.log_c) or str(profile.no_minimum(variant)), cost
+        )
         for profile in profiles
     )
     used = [vertex for vertex in vertices.values() if isinstance(vertex, Vertex)]
@@ -315,11 +327,11 @@ def find_minima(readings: Readings, cost: Cost, seeds: SeedNoise | None) -> Mini
     log_n, log_loss, direct = (
         np.array([getattr(vertex, name) for vertex in used]) for name in ("log_n", "log_loss", "direct")
     )
-    if len(used) >= MIN_BUDGETS:
+    if variant == LOCAL and len(used) >= MIN_BUDGETS:
         # the error of a minimum goes with 1 / bend, and a bend that noise made too small or too large would weigh its
         # budget wrongly: all are put on a line of log bend over log C
         x = np.log([budget.c for budget in budgets if budget.reason is None])
-        bends, x = np.log([vertex.bend for vertex in used]), x - x.mean()
+        bends, x = np.log(np.array([vertex.bend for vertex in used], dtype=float)), x - x.mean()
         ratio = np.exp(bends - np.polyval(np.polyfit(x, bends, 1), x))
         direct, of_n = direct * ratio**2, of_n * ratio[:, None]
     covariance = np.zeros((p, p)) if noise is None else noise.covariance(readings.unit)
@@ -333,13 +345,14 @@ def _described(profile: Profile, vertex: Vertex | str, cost: Cost) -> Minimum:
     if isinstance(vertex, str):
         return replace(budget, reason=vertex)
     n_params = math.exp(vertex.log_n)
-    x = profile.x[profile.inside]
+    x = profile.sizes if vertex.bend is None else profile.x[profile.inside]
     return replace(
         budget,
         n_params=n_params,
         n_tokens=c / float(cost.per_token(n_params)),
         loss=math.exp(vertex.log_loss),
         reach=(math.exp(x[0]), math.exp(x[-1])),
+        window=len(profile.sizes) if vertex.bend is None else profile.width,
         bend=vertex.bend,
         asymmetry=vertex.asymmetry,
     )
@@ -478,6 +491,30 @@ def _local(profile: Profile, ratio: float, of_ratio: np.ndarray, variance: float
     direct = variance * float(of_n @ of_n)
     of_n = of_n + float(inverse[1] @ u**3) / 2 * of_ratio
     return Vertex(centre, float(level), of_n, of_loss, direct, float(bend), ratio)
+
+
+def _interpolated(profile: Profile, variance: float, p: int) -> Vertex | str:
+    """The lowest point of Akima's interpolation of the loss, losses of one size averaged (Akima 1970; Porian et al.
+    2024); or why there is none."""
+    _, where = np.unique(profile.x, return_inverse=True)
+    m = len(profile.sizes)
+    moves = STEP * np.concatenate([np.zeros((m, 1)), np.eye(m), -np.eye(m)], 1)
+    fine = np.linspace(profile.sizes[0], profile.sizes[-1], FINE)
+    table = Akima1DInterpolator(profile.sizes, np.exp(profile.means[:, None] + moves))(fine)  # [FINE, 1 + 2 m]
+    best = table.argmin(0)
+    if best[0] in (0, FINE - 1):
+        return _outside(float(fine[best[0]]), profile.sizes)
+    inner, each = np.clip(best, 1, FINE - 2), np.arange(table.shape[1])
+    before, here, after = (table[inner + k, each] for k in (-1, 0, 1))
+    bend = before - 2 * here + after
+    step = np.where(bend > 0, np.clip((before - after) / (2 * bend), -1, 1), 0.0)
+    log_n = fine[inner] + step * (fine[1] - fine[0])
+    log_loss = np.log(here - (before - after) * step / 4)
+    share = 1 / np.bincount(where)[where]  # of a size's mean that is a point's
+    of_n, of_loss = np.zeros(p), np.zeros(p)
+    of_n[profile.rows] = ((log_n[1 : m + 1] - log_n[m + 1 :]) / (2 * STEP))[where] * share
+    of_loss[profile.rows] = ((log_loss[1 : m + 1] - log_loss[m + 1 :]) / (2 * STEP))[where] * share
+    return Vertex(float(log_n[0]), float(log_loss[0]), of_n, of_loss, variance * float(of_n @ of_n))
 
 
 def _outside(at: float, log_n: np.ndarray) -> str:

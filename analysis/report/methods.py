@@ -71,6 +71,8 @@ def _optimum_text(settings: FitSettings) -> str:
             f"units of the seed noise; sizes less than {settings.near_sizes:g} times apart are one. They need three "
             f"crossings."
         )
+    if settings.optimum == "hull":
+        return "N_opt and D_opt go through the vertices of the lower convex hull of log loss over log compute."
     which = "uncensored points" if settings.censor else "points after warm-up (fit.censor: off)"
     return f"N_opt and D_opt go through the {which} of the envelope, by ordinary least squares."
 

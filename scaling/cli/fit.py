@@ -37,6 +37,17 @@ class FitOptions:
         Text,
         typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
     ] = None
+    minimum: Annotated[
+        Text,
+        typer.Option(help="How isoflop finds the lowest loss: local (about it) or akima; default: local."),
+    ] = None
+    optimum: Annotated[
+        Text,
+        typer.Option(help="How envelope finds the optimal size: crossings, envelope or hull; default: crossings."),
+    ] = None
+    near_sizes: Annotated[
+        float | None, typer.Option(help="Factor within which sizes are one to the envelope; default: 1.1.")
+    ] = None
     points: Annotated[
         Text, typer.Option(help="Fit the ends of runs or whole curves; default: ends for tables, curves for studies.")
     ] = None
@@ -55,7 +66,7 @@ class FitOptions:
     def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
         """The approaches, the points, and the settings of the fits; objective: where none is given. Raises InputError
         for unknown names, and for what none of the approaches reads."""
-        from analysis.fits.approaches import CURVE, NEEDS_CURVES, PARAMETRIC, Options, named
+        from analysis.fits.approaches import CURVE, ENVELOPE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
 
         approaches, points = named(self.approach), self.points
         settings = Options(
@@ -63,14 +74,20 @@ class FitOptions:
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
             form=self.form or "plain",
+            minimum=self.minimum or "local",
+            optimum=self.optimum,
+            near_sizes=self.near_sizes,
             n_replicates=self.replicates,
             level=self.level,
             seed=self.seed,
             curve=CURVE if draws_curves else 0,
         )
         of_parametric = {"--objective": self.objective, "--form": self.form, "--predict": self.predict}
-        if PARAMETRIC not in approaches and (names := [name for name, value in of_parametric.items() if value]):
-            raise InputError(f"{names[0]}: belongs to the approach {PARAMETRIC}")
+        of_envelope = {"--optimum": self.optimum, "--near-sizes": self.near_sizes}
+        of_isoflop = {"--minimum": self.minimum}
+        for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, of_isoflop), (ENVELOPE, of_envelope)):
+            if owner not in approaches and (names := [name for name, value in given.items() if value is not None]):
+                raise InputError(f"{names[0]}: belongs to the approach {owner}")
         if all(name in NEEDS_CURVES for name in approaches):
             if points == "ends":
                 raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")

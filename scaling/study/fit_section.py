@@ -26,10 +26,12 @@ class Fit(Section):
     """`bigram` subtracts from each batch's loss its difficulty for a bigram model, less the average."""
     flops: Literal["paper", "exact", "6nd"] = "exact"
     """The convention that compute C is counted in: docs/reading-results.md."""
-    optimum: Literal["crossings", "envelope"] = "crossings"
-    """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, or points of the envelope."""
+    optimum: Literal["crossings", "envelope", "hull"] = "crossings"
+    """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, points of the envelope, or the runs on the
+    convex hull of log loss over log compute."""
     near_sizes: Annotated[Number, Field(ge=1)] = 1.1
-    """Sizes less than this factor apart are one size of the envelope: the best of them at each compute."""
+    """Sizes less than this factor apart are one size of the envelope: the best of them at each compute. On the hull
+    each is by itself."""
     censor: Flag = True
     """Leave out points of the envelope that say nothing about the optimal size, such as those of the smallest or
     largest size; the papers keep them."""

@@ -1,6 +1,7 @@
-"""The envelope: who owns which point and why it says nothing about N_opt, near sizes, L(C) and whether it is
+"""The envelope: who owns which point and why it says nothing about N_opt, near sizes, the hull, L(C) and whether it is
 a power law, intervals, and optima that runs refute."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 
+from analysis.fits.approaches import Options
 from analysis.fits.cost import six_nd
 from analysis.fits.envelope import (
     ENDED,
@@ -22,6 +25,7 @@ from analysis.fits.envelope import (
     envelope_laws,
     extract,
     fit_envelope,
+    lower_hull,
     near_as_one,
     refuted,
 )
@@ -33,7 +37,9 @@ from analysis.fits.prepare import prepare
 from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 from analysis.fits.tables import read_table
+from arch.errors import InputError
 
+from .test_seeds import drawn
 from .worlds import SETTINGS, Ladder, Setting, World, coverage
 
 GEMSTONES = Path(__file__).resolve().parents[4] / "shared" / "data" / "tables" / "gemstones_cooldown.csv"
@@ -109,7 +115,7 @@ def test_near_sizes_are_the_best_of_them_at_each_compute() -> None:
     assert near_as_one(curves, 1.0) == curves
 
 
-# Tables of other people
+# The hull, and tables of other people
 
 
 def gemstones() -> Points:
@@ -118,10 +124,24 @@ def gemstones() -> Points:
     return prepare(read_table(GEMSTONES), points="curves").groups[""]
 
 
-def test_crossings_of_near_sizes_give_the_published_exponent_of_the_gemstones() -> None:
-    """McLeish et al. 2025: 0.597 of their 22 models, which differ in width and depth, by a convex hull. Crossings of
+def test_the_lower_hull_is_the_lower_side_of_the_hull() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        x, y = rng.standard_normal((2, 30))
+        chord = np.interp(x, x[[x.argmin(), x.argmax()]], y[[x.argmin(), x.argmax()]])
+        below = [i for i in ConvexHull(np.column_stack([x, y])).vertices if y[i] <= chord[i]]
+        assert lower_hull(x, y).tolist() == sorted(below, key=lambda i: x[i])
+    # points on a line or at one compute are no vertices
+    assert lower_hull(np.array([2.0, 0.0, 1.0, 1.0]), np.array([0.0, 2.0, 1.0, 3.0])).tolist() == [1, 0]
+    assert lower_hull(np.array([0.0, 0.0, 1.0]), np.array([1.0, 2.0, 0.0])).tolist() == [0, 2]
+
+
+def test_the_published_hull_of_the_gemstones_and_crossings_of_near_sizes_agree() -> None:
+    """McLeish et al. 2025: the exponent of their 22 models, which differ in width and depth, by the hull. Crossings of
     sizes 1 to 9% apart, which other shapes make, give 0.771."""
     points = gemstones()
+    hull = fit_envelope(points, settings=FitSettings(optimum="hull"))
+    assert hull.a.value == pytest.approx(0.597, abs=5e-4) and hull.law(N_OPT).n_points == 12
     apart, near = (fit_envelope(points, settings=FitSettings(near_sizes=factor)) for factor in (1.0, 1.1))
     assert apart.a.value == pytest.approx(0.771, abs=1e-3) and near.a.value == pytest.approx(0.597, abs=0.01)
     for fit, disordered in ((apart, 3), (near, 0)):
@@ -130,7 +150,7 @@ def test_crossings_of_near_sizes_give_the_published_exponent_of_the_gemstones() 
     assert "95.6M to 104M (5)" in near.notes[0]
 
 
-@pytest.mark.parametrize("optimum", ["crossings", "envelope"])
+@pytest.mark.parametrize("optimum", ["crossings", "envelope", "hull"])
 @pytest.mark.parametrize("factor", [1.0, 1.1])
 def test_no_optimum_inside_the_range_is_refuted_by_a_run(optimum: str, factor: float) -> None:
     """On the rows of the table alone: no run had a lower loss than L_opt after less compute, by more than 1%."""
@@ -167,6 +187,27 @@ def points_of(curves: list[SizeCurve]) -> Points:
     run = np.concatenate([np.full(len(curve.log_c), curve.size, dtype=object) for curve in curves])
     log_c, log_loss = (np.concatenate([getattr(curve, name) for curve in curves]) for name in ("log_c", "log_loss"))
     return Points(n, np.exp(log_c) / 6 / n, np.exp(log_c), np.exp(log_loss), run=run)
+
+
+def test_the_hull_of_an_ordinary_ladder_and_the_same_for_the_same_seed() -> None:
+    """With an interval from the noise between seeds, and near the law of the surface, a = 1/2."""
+    points, noise = drawn(2, trunk_noise=0.002), SeedNoise(0.002, 6.0)
+    settings = FitSettings(optimum="hull", n_replicates=200)
+    fit, again, other = (
+        fit_envelope(points, noise=noise, settings=settings.model_copy(update={"seed": seed})) for seed in (1, 1, 2)
+    )
+    assert fit.a.low < fit.a.value < fit.a.high and fit.a.value == pytest.approx(0.5, abs=0.1)
+    assert fit == again and fit.a.low != other.a.low and fit.a.value == other.a.value
+    assert fit.law(N_OPT).method.startswith("vertices of the convex hull")
+    few = fit_envelope(points.take(points.n_params < 3e6), settings=FitSettings(optimum="hull"))
+    assert "on the hull, 3 are needed" in few.law(N_OPT).reason
+    json.dumps(fit.to_dict(), allow_nan=False)
+
+
+def test_the_options_of_the_envelope() -> None:
+    for option in ({"optimum": "hulls"}, {"near_sizes": 0.9}):
+        with pytest.raises(InputError, match=f"--{next(iter(option)).replace('_', '-')}: "):
+            Options(**option)
 
 
 def test_envelope_and_surface_agree_within_their_intervals() -> None:

@@ -245,6 +245,8 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     for one in computed["results"]:
         a = Fit.from_dict(one).a
         assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
+    akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
+    assert akima["results"][0]["isoflop"]["minimum"] == "akima"
     assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in computed["results"])
     assert [one["approach"] for one in computed["not_fitted"]] == ["envelope"]
     assert computed["not_fitted"][0]["reason"].startswith("needs curves")
@@ -481,6 +483,13 @@ def test_check_law_from_the_command_line():
     assert "C = 6 N D can hold at every C" in fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", of="check")
 
 
+def test_the_envelope_by_its_hull(curves):
+    arguments = ("--approach", "envelope", "--columns", "run=name", "--json", "--optimum")
+    hull, crossings = (json.loads(fit(curves, *arguments, optimum))["results"][0] for optimum in ("hull", "crossings"))
+    assert hull["laws"][0]["method"].startswith("vertices of the convex hull")
+    assert hull["laws"][0]["exponent"]["value"] != crossings["laws"][0]["exponent"]["value"]
+
+
 def test_mistakes_are_told_in_one_line(curves, tmp_path):
     other = tmp_path / "a.txt"
     other.write_text("x")
@@ -493,6 +502,9 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--at: '-1' is no list", curves, "--at=-1"),
         ("--form: 'plane' .*did you mean 'plain'", curves, "--approach", "parametric", "--form", "plane"),
         ("--objective: 'hubert'", curves, "--approach", "parametric", "--objective", "hubert"),
+        ("--near-sizes: belongs to the approach envelope", curves, "--approach", "parametric", "--near-sizes", "1.2"),
+        ("--near-sizes: 0.5 is no factor of 1 or more", curves, "--near-sizes", "0.5"),
+        ("--optimum: 'hul' .*did you mean 'hull'", curves, "--optimum", "hul"),
         ("--predict: belongs to the approach parametric", curves, "--approach", "envelope", "--predict", "1e9,1e10"),
         ("--predict: '1e9' is not N and D", curves, "--predict", "1e9"),
         ("--replicates: 30 are too few for intervals of level 0.95: give 40", curves, "--replicates", "30"),
