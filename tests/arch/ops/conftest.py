@@ -17,3 +17,19 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     if module_path.name.startswith("test_triton") and importlib.util.find_spec("triton") is None:
         return WithoutTriton.from_parent(parent, path=module_path)
     return None
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Gluon kernels run in gluon_emulator.py."""
+    from .hopper import emulate
+
+    emulate(monkeypatch)
+
+
+@pytest.fixture
+def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes for a Hopper GPU."""
+    from .hopper import pass_for_hopper
+
+    pass_for_hopper(monkeypatch)

@@ -1,9 +1,12 @@
-"""What tests of the Gluon kernels have in common: where they run, and what passes for the GPU that they need."""
+"""What tests of the Gluon kernels share: where they run, what passes for the GPU that they need, their emulation."""
+
+import random
 
 import pytest
 import torch
 
 from arch.ops.fused import linear
+from arch.ops.fused.triton import mlp, projections, sum_norm
 from arch.ops.triton import device_config
 
 from . import gluon_emulator as emulator
@@ -14,6 +17,11 @@ HOPPER = pytest.mark.skipif(
     reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
 )
 ON_A_CPU = pytest.mark.skipif(GPU, reason="the emulator is beside Triton's interpreter")
+LAUNCHERS = {  # module of launches, that of each kernel
+    mlp: {"up_gate": "mlp_forward", "gate_gradients": "mlp_backward"},
+    projections: {"project_silu": "projections_kernel"},
+    sum_norm: {"product_sum_norm": "sum_norm_kernel", "product_norm_gradients": "sum_norm_kernel"},
+}
 
 
 def pass_for_hopper(monkeypatch):
@@ -23,12 +31,24 @@ def pass_for_hopper(monkeypatch):
     monkeypatch.setattr(device_config, "GLUON", True)
 
 
-def launch_emulated(monkeypatch, launcher, kernels):
-    """The launches of the module `launcher` run these emulated kernels, by name, two programs at most."""
-    for name, kernel in kernels.items():
-        monkeypatch.setattr(launcher, name, emulator.Launch(kernel))
-    monkeypatch.setattr(launcher, "blocks", emulator.Descriptor)
-    monkeypatch.setattr(launcher, "grid_of", lambda x, tiles: (min(2, tiles),))
+def set_programs(monkeypatch, grid_of):
+    for launcher in LAUNCHERS:
+        monkeypatch.setattr(launcher, "grid_of", grid_of)
+
+
+def emulate(monkeypatch):
+    """Launches run the emulated kernels, two programs at most."""
+    names = ["mlp_parts", *dict.fromkeys(module for kernels in LAUNCHERS.values() for module in kernels.values())]
+    modules = dict(zip(names, emulator.emulated(*(f"arch.ops.fused.triton.{name}" for name in names)), strict=True))
+    for module in modules.values():
+        if hasattr(module, "sigmoid"):
+            monkeypatch.setattr(module, "sigmoid", torch.sigmoid)
+    for launcher, kernels in LAUNCHERS.items():
+        for kernel, module in kernels.items():
+            monkeypatch.setattr(launcher, kernel, emulator.Launch(getattr(modules[module], kernel)))
+        monkeypatch.setattr(launcher, "blocks", emulator.Descriptor)
+    set_programs(monkeypatch, lambda x, tiles: (min(2, tiles),))
+    random.seed(0)
 
 
 def randn(*shape, seed, dtype=torch.float32, device="cpu"):

@@ -1,8 +1,6 @@
 """What runs around the sequence operations on a GPU, against plain PyTorch: outputs and all gradients. The kernels run
 on a GPU where there is one, else in Triton's interpreter; the loss by rows also without them."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -15,16 +13,18 @@ from arch.model.norms import Norm, normalise
 from arch.model.positions import rotate_pairs, rotation
 from arch.ops.fused import linear
 from arch.ops.fused.cross_entropy import linear_cross_entropy
+from arch.ops.fused.embedding import _Rows, embed
 from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear, joined
-from arch.ops.fused.pointwise import gated_product
+from arch.ops.fused.pointwise import gated_product, scaled, skip_gated, softplus
+from arch.ops.fused.triton import rows, ssm
+from arch.ops.fused.triton import short_conv as conv
 from arch.ops.joint_rows import gradients_of, joint_width
+from arch.ops.triton.column_sums import column_sums
 from arch.presets import preset
 
 from .compare import assert_close, randn
+from .kernels import DEVICE
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WITH_TRITON = importlib.util.find_spec("triton") is not None
-kernels = pytest.mark.skipif(not WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
 TOLERANCE = 2e-6  # of fp32: relative error of a tensor's norm
 EPS = 1e-6
 
@@ -51,28 +51,22 @@ def plain(x, gate=None, weight=None):
     return out if gate is None else out * gate.sigmoid()
 
 
-@kernels
 @pytest.mark.parametrize("width", [8, 48, 6000])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_norm(width, gated, weighted):
-    from arch.ops.fused.triton.rows import Norm as ByKernel
-
     shapes = [(3, 5, width), *([(3, 5, width)] if gated else []), *([(width,)] if weighted else [])]
 
     def split(x):
         return x[0], x[1] if gated else None, x[-1] if weighted else None
 
-    both(lambda *x: ByKernel.apply(*split(x), EPS), lambda *x: plain(*split(x)), *inputs(*shapes))
+    both(lambda *x: rows.Norm.apply(*split(x), EPS), lambda *x: plain(*split(x)), *inputs(*shapes))
 
 
-@kernels
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("used", [(0, 1), (0,), (1,)])
 def test_sum_and_its_norm(weighted, used):
     """Also where one of the two results is not used."""
-    from arch.ops.fused.triton.rows import AddNorm
-
     shapes = [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
 
     def split(x):
@@ -84,38 +78,29 @@ def test_sum_and_its_norm(weighted, used):
         return [results[i] for i in used]
 
     def by_kernel(*x):
-        results = AddNorm.apply(*split(x), EPS)
+        results = rows.AddNorm.apply(*split(x), EPS)
         return [results[i] for i in used]
 
     both(by_kernel, reference, *inputs(*shapes))
 
 
-@kernels
 def test_many_rows_share_a_weights_gradient(monkeypatch):
     """Programs take several tiles each."""
-    from arch.ops.fused.triton import rows
-
     monkeypatch.setattr(rows, "SHARES", 3)
     monkeypatch.setattr(rows, "TILE", 128)
     both(lambda x, w: rows.Norm.apply(x, None, w, EPS), lambda x, w: plain(x, weight=w), *inputs((21, 40), (40,)))
 
 
-@kernels
 @pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
 def test_gated_product(gate):
-    from arch.ops.fused.triton.rows import Product
-
     shape = (3, 7, 500)
-    both(lambda a, b: Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
+    both(lambda a, b: rows.Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
 
 
-@kernels
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("half", [4, 20])
 def test_rotary_embedding(own, half):
     """The rows' positions the same, or each their own."""
-    from arch.ops.fused.triton.rows import Rotate
-
     positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
     cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
 
@@ -123,27 +108,21 @@ def test_rotary_embedding(own, half):
         return rotate_pairs(q, k, cos.double(), sin.double())
 
     shape = (2, 6, 3, 2 * half)
-    both(lambda q, k: Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs(shape, shape))
+    both(lambda q, k: rows.Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs(shape, shape))
 
 
-@kernels
 @pytest.mark.parametrize(("width", "apart"), [(16, 48), (40, 64), (48, 48)])
 def test_rows_are_copied_to_columns(width, apart):
     """Rows that a program does not fill, and nothing beside them."""
-    from arch.ops.fused.triton.rows import copy_rows
-
     (x,) = inputs((1000, 2 * width))
     x, out = x.to(DEVICE)[:, :width], torch.full((1000, apart), 7.0, device=DEVICE)
-    copy_rows(x, out[:, :width])
+    rows.copy_rows(x, out[:, :width])
     assert torch.equal(out[:, :width], x) and (out[:, width:] == 7).all()
 
 
-@kernels
 @pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
 def test_short_convolution(case, monkeypatch):
     """The widths of tiles and of what a program adds up do not divide the sizes."""
-    from arch.ops.fused.triton import short_conv as conv
-
     monkeypatch.setattr(conv, "ROWS", (8, 8))
     monkeypatch.setattr(conv, "CHANNELS", 32)
 
@@ -166,20 +145,20 @@ def test_short_convolution(case, monkeypatch):
     both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
 
 
-@pytest.mark.parametrize("backend", ["chunk", pytest.param("triton", marks=kernels)])
-@pytest.mark.parametrize("rows", [4, 100])
-def test_loss_of_a_vocabulary(backend, rows):
+@pytest.mark.parametrize("backend", ["chunk", "triton"])
+@pytest.mark.parametrize("part", [4, 100])
+def test_loss_of_a_vocabulary(backend, part):
     """In parts, and in one; with targets that do not count, and logits of +-100."""
     targets = torch.randint(0, 51, (10,), generator=torch.Generator().manual_seed(0))
     targets[[0, 5, 9]] = -100
 
     def loss(kind, device):
-        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), rows, kind)
+        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), part, kind)
 
     both(loss(backend, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
 
 
-@pytest.mark.parametrize("backend", ["naive", "chunk", pytest.param("triton", marks=kernels)])
+@pytest.mark.parametrize("backend", ["naive", "chunk", "triton"])
 def test_negative_targets_do_not_count(backend):
     """Whichever number they are; where all are, the mean of none is nan and moves nothing, as torch has it."""
     h, w = (x.to(DEVICE).requires_grad_() for x in inputs((4, 6), (11, 6)))
@@ -201,12 +180,11 @@ def test_loss_of_what_does_not_fit(backend):
             linear_cross_entropy(*bad, backend=backend)
 
 
-@kernels
 @pytest.mark.parametrize("width", [64, 100, 17])
 def test_rows_of_several_blocks(width, monkeypatch):
     """Vocabularies of what a program reads at a time twice, thrice and some, and once less than it; loss and gradients,
     of targets in the first and the last of them, at a row's ends, and of none."""
-    monkeypatch.setattr("arch.ops.fused.triton.rows.BLOCK", 32)
+    monkeypatch.setattr(rows, "BLOCK", 32)
     targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100])
 
     def loss(kind, device):
@@ -218,8 +196,6 @@ def test_rows_of_several_blocks(width, monkeypatch):
 @pytest.mark.parametrize("words", [5, 512, 513])
 def test_rows_of_the_embedding(words):
     """Of small vocabularies and larger ones, some of whose words come often and most never."""
-    from arch.ops.fused.embedding import _Rows
-
     ids = torch.randint(0, words, (3, 40), generator=torch.Generator().manual_seed(0)) % 7
     both(
         lambda w: _Rows.apply(ids.to(w.device), w, w.dtype),
@@ -232,8 +208,6 @@ def test_rows_of_the_embedding(words):
 @pytest.mark.parametrize("words", [257, 5000, 100_280])
 def test_the_embeddings_gradient_repeats_on_a_gpu(words):
     """PyTorch's own does not, where a word comes often."""
-    from arch.ops.fused.embedding import embed
-
     generator = torch.Generator().manual_seed(0)
     ids = (torch.rand(32, 2048, generator=generator) ** 3 * words).long().to(DEVICE)
     rows = torch.randn(32, 2048, 256, generator=generator).to(DEVICE, torch.bfloat16)
@@ -248,24 +222,21 @@ def test_the_embeddings_gradient_repeats_on_a_gpu(words):
     assert (result[0].double() - exact).norm() < 1e-6 * exact.norm()
 
 
-@kernels
 @pytest.mark.parametrize("width", [17, 64, 100, 127])
 def test_rows_that_are_filled_up(width, monkeypatch):
     """Logits of a head with rows of zeros behind the vocabulary's: as without them, and theirs stay zero."""
-    from arch.ops.fused.triton.rows import loss_of_rows
-
-    monkeypatch.setattr("arch.ops.fused.triton.rows.BLOCK", 32)
+    monkeypatch.setattr(rows, "BLOCK", 32)
     logits = 5 * inputs((6, width))[0].to(DEVICE)
     targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100, 5], device=DEVICE)
     wide = torch.zeros(6, (width + 31) // 16 * 16, device=DEVICE)
     wide[:, :width] = logits
     scale = torch.tensor(0.3, device=DEVICE)
-    losses, result = loss_of_rows(logits, targets, scale), loss_of_rows(wide[:, :width], targets, scale)
+    losses, result = rows.loss_of_rows(logits, targets, scale), rows.loss_of_rows(wide[:, :width], targets, scale)
     assert_close([result, wide[:, :width]], [losses, logits], TOLERANCE)
     assert not wide[:, width:].any()
 
 
-@pytest.mark.parametrize("backend", ["chunk", pytest.param("triton", marks=kernels)])
+@pytest.mark.parametrize("backend", ["chunk", "triton"])
 def test_loss_without_gradients(backend):
     """Of a vocabulary wider than what a program reads at a time."""
     h, w = (x.to(DEVICE) for x in inputs((3, 4), (40_000, 4)))
@@ -279,8 +250,6 @@ def test_loss_without_gradients(backend):
 @pytest.mark.parametrize("width", [40_000, 100_280])
 def test_rows_by_many_warps(width):
     """Losses and gradients of vocabularies as models have them; the same twice, and of a wrong target nan alone."""
-    from arch.ops.fused.triton.rows import loss_of_rows
-
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(300, width, generator=generator)).to("cuda", torch.bfloat16)
     targets = torch.randint(0, width, (300,), generator=generator).cuda()
@@ -289,25 +258,24 @@ def test_rows_by_many_warps(width):
     exact = logits.double().requires_grad_()
     losses = torch.nn.functional.cross_entropy(exact, targets, reduction="none")
     (expected,) = torch.autograd.grad(losses.sum(), exact)
-    result = [(work := logits.clone(), loss_of_rows(work, targets, scale)) for _ in range(2)]
+    result = [(work := logits.clone(), rows.loss_of_rows(work, targets, scale)) for _ in range(2)]
     assert torch.equal(result[0][0], result[1][0]) and torch.equal(result[0][1], result[1][1])
     assert_close([result[0][1].double(), result[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
     own = torch.arange(300), targets.clamp(min=0).cpu()
     torch.testing.assert_close(result[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
-    assert loss_of_rows(logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale).isnan().tolist() == [
+    assert rows.loss_of_rows(
+        logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale
+    ).isnan().tolist() == [
         False,
         True,
     ]
 
 
-@kernels
 def test_a_target_beyond_the_vocabulary_writes_nowhere():
-    from arch.ops.fused.triton.rows import loss_of_rows
-
     logits = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     kept = logits.clone()
     targets = torch.tensor([3, 105], device=DEVICE)
-    losses = loss_of_rows(logits[:2], targets, torch.tensor(1.0, device=DEVICE))
+    losses = rows.loss_of_rows(logits[:2], targets, torch.tensor(1.0, device=DEVICE))
     assert torch.equal(logits[2:], kept[2:]) and losses.isnan().tolist() == [False, True]
 
 
@@ -365,7 +333,6 @@ def test_several_linear_maps_are_one_node(dtype, groups):
         assert a.dtype == torch.float32 and (a - b).norm() < 0.01 * b.norm()
 
 
-@kernels
 @pytest.mark.parametrize("frozen", ["neither", "up", "gate", "x"])
 @pytest.mark.parametrize("kind", ["", "silu", "sigmoid"])
 def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
@@ -388,14 +355,13 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
     assert_close([y.double() for y in result], [y.double() for y in expected], 0.02)
 
 
-@kernels
 @pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
 def test_product_of_halves(gate):
     """Rows of odd width, more than a program takes, and none."""
-    from arch.ops.fused.triton.rows import HalvesProduct
-
     for shape in ((3, 500, 14), (0, 6)):
-        both(lambda x: HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape))
+        both(
+            lambda x: rows.HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape)
+        )
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -408,19 +374,14 @@ def test_gated_linear_maps_of_modules(biased, monkeypatch):
     torch.testing.assert_close(fused_gated_linear(x, up, gate, "silu"), up(x) * torch.nn.functional.silu(gate(x)))
 
 
-def test_linear_maps_of_modules():
-    modules = [torch.nn.Linear(12, width, bias=False) for width in (5, 7)]
-    (x,) = inputs((2, 3, 12))
-    for result, module in zip(fused_linear(x, *modules), modules, strict=True):
-        assert torch.equal(result, module(x))
-
-
-def test_biases_are_not_left_out(monkeypatch):
-    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
-    modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_maps_of_modules(biased, monkeypatch):
+    """On a CPU, and with a bias, which is not left out, on what passes for a GPU."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: biased)
+    modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7, bias=biased)]
     (x,) = inputs((2, 3, 12))
     for result, module in zip(fused_linear(x, tuple(modules)), modules, strict=True):
-        torch.testing.assert_close(result, module(x))
+        torch.testing.assert_close(result, module(x), rtol=0 if not biased else 1e-5, atol=0 if not biased else 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -503,10 +464,87 @@ def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):
     assert_close(results[1], results[0], 1e-4)
 
 
-@kernels
 @pytest.mark.parametrize("shape", [(1, 16), (1000, 24), (129, 257)])
 def test_column_sums(shape):
-    from arch.ops.triton.column_sums import column_sums
-
     (x,) = inputs(shape)
     torch.testing.assert_close(column_sums(x.to(DEVICE)).cpu().double(), x.double().sum(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """So that sizes are no multiples of a tile's, and programs take several tiles."""
+    monkeypatch.setattr(ssm, "TILE", 64)
+    monkeypatch.setattr(ssm, "CHANNELS", 16)
+    monkeypatch.setattr(ssm, "SHARES", 2)
+
+
+@pytest.mark.parametrize("cut", [slice(None), slice(3, 24)])
+@pytest.mark.usefixtures("small_tiles")
+def test_softplus(cut):
+    """Of a slice too."""
+    width = len(range(29)[cut])
+    both(
+        lambda x, b: ssm.Softplus.apply(x[..., cut], b),
+        lambda x, b: softplus(x[..., cut], b),
+        *inputs((2, 7, 29), (width,)),
+    )
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_one_token_of_several_sequences():
+    """Of [1, B, C] and its first two axes exchanged: the strides of a lone token may be anything."""
+    x, bias = inputs((1, 5, 29), (29,))
+    both(ssm.Softplus.apply, softplus, x.transpose(0, 1), bias)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_softplus_of_large_and_small():
+    """Each result for itself, down to 1e-35, of which a GPU's power of 2 takes a rounded exponent."""
+    x = torch.linspace(-80, 80, 2001).view(1, -1, 3)
+    result = ssm.Softplus.apply(x.to(DEVICE), torch.zeros(3, device=DEVICE)).cpu().double()
+    expected = torch.nn.functional.softplus(x.double(), threshold=1000)
+    assert ((result / expected - 1).abs() < 2e-6 + 7.5e-8 * x.double().neg().clamp(min=0)).all()
+
+
+@pytest.mark.parametrize("head", [4, 12])
+@pytest.mark.usefixtures("small_tiles")
+def test_scaled_values(head):
+    """Values in a slice of a wider tensor, which are read again beside."""
+    shape = (2, 5, 3, head)
+
+    def split(x):
+        return x[..., 2 : 2 + 3 * head].unflatten(2, shape[2:])
+
+    def of(function):
+        return lambda x, dt: function(split(x), dt)
+
+    both(of(ssm.Scaled.apply), of(scaled), *inputs((2, 5, 3 * head + 3), (2, 5, 3)))
+
+
+@pytest.mark.parametrize("rows", [(1, 9), (2, 7)])
+@pytest.mark.usefixtures("small_tiles")
+def test_skip_and_gate(rows):
+    """Values and gates in slices of wider tensors."""
+
+    def of(function):
+        return lambda o, v, z, skip: function(o, v[..., 2:23], z[..., 5:26], skip)
+
+    both(of(ssm.Skip.apply), of(skip_gated), *inputs((*rows, 21), (*rows, 30), (*rows, 30), (21,)))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.usefixtures("small_tiles")
+def test_skip_gate_and_norm(weighted):
+    """In one kernel; of rows whose sizes are apart by a thousand."""
+
+    def by_kernel(o, v, z, skip, *weight):
+        return ssm.Skip.apply(o, v, z, skip, *(weight or (None,)), 1e-5)
+
+    def reference(o, v, z, skip, *weight):
+        out = skip_gated(o, v, z, skip)
+        out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
+        return out * weight[0] if weight else out
+
+    given = inputs((2, 7, 21), (2, 7, 21), (2, 7, 21), (21,), *([(21,)] if weighted else []))
+    given[0][:, ::2] *= 1000
+    both(by_kernel, reference, *given)

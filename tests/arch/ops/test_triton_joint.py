@@ -1,29 +1,22 @@
 """The kernels on tensors that are columns of one (joint_rows.py), against the same tensors each by itself: outputs and
 gradients bit for bit, and the gradients beside each other. In the interpreter, and on a GPU in bf16; whole models."""
 
-import importlib.util
-
 import pytest
 import torch
 
 from arch.errors import InputError
+from arch.kernel_config import override
 from arch.model.lm import build_model
 from arch.model.positions import rotation
 from arch.ops import decay_attention, gated_attention
 from arch.ops.fused import linear
+from arch.ops.fused.triton.rows import Rotate
 from arch.ops.joint_rows import joint_width, mark_joint
 from arch.presets import preset
 
 from .compare import assert_close, randn
+from .kernels import DEVICE, GPU
 
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
-
-from arch.kernel_config import override
-from arch.ops.fused.triton.rows import Rotate
-
-GPU = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if GPU else "cpu")
 B, T, H = 2, 41, 2
 D, WIDE = (64, 128) if GPU else (16, 32)  # channels of keys, and of values where they are others
 

@@ -13,9 +13,8 @@ from arch.ops import common, decay_attention, gated_attention
 from arch.presets import preset
 
 from ..model.test_model import tokens
+from .kernels import DEVICE
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-kernels = pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
 LINEAR = [arch for arch in ARCHS if arch != "llama"]
 SLOW = {"tnl", "cosformer2", "mamba1"}  # tested with the long campaigns: the others have most of their operations
 FEW = [pytest.param(arch, marks=pytest.mark.slow) if arch in SLOW else arch for arch in LINEAR]
@@ -53,7 +52,6 @@ def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
     assert chosen("triton", dtype=torch.float64) == without_kernel("an input is float64")
 
 
-@kernels
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
@@ -123,7 +121,6 @@ def close(found, expected):
         assert (a - b).norm() <= 2e-5 * b.norm() + 1e-9
 
 
-@kernels
 @pytest.mark.parametrize("layout", ["padded", pytest.param("packed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arch", FEW)
 def test_layouts(arch, layout):
@@ -131,7 +128,6 @@ def test_layouts(arch, layout):
     _test_layout(moved_model(arch), layout)
 
 
-@kernels
 @pytest.mark.parametrize("kind", ["dependent", pytest.param("none", marks=pytest.mark.slow)])
 def test_layouts_of_tnls_decays(kind):
     for layout in ("padded", "packed"):
@@ -149,7 +145,6 @@ def _test_layout(model, layout):
     close(gradients(model, backend="triton", **arguments), gradients(model, backend="naive", **arguments))
 
 
-@kernels
 @pytest.mark.parametrize("arch", FEW)
 def test_reading_goes_on_from_a_state(arch):
     model = moved_model(arch)
@@ -173,7 +168,6 @@ def test_what_runs_without_being_asked_for(arch):
     assert torch.equal(default, by_kernels) and not torch.equal(default, plain)
 
 
-@kernels
 @pytest.mark.parametrize(
     ("arch", "packed"),
     [

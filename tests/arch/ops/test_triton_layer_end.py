@@ -1,8 +1,5 @@
-"""Products that end in a norm, or in one's gradient: the kernels in gluon_emulator.py and, in bf16, on a GPU; the
-autograd node of a layer's end around them; where it is taken, in whole models too."""
-
-import importlib.util
-import random
+"""The gated MLP and a layer's end as one autograd node each, around the products of test_triton_products.py: results
+and gradients, which of them are wanted, where they are taken, in whole models too."""
 
 import pytest
 import torch
@@ -13,34 +10,18 @@ from arch.bench.whole_model import config_of
 from arch.model import layers
 from arch.model.lm import build_model
 from arch.model.norms import Norm
+from arch.ops.fused import gated_mlp as mlp_module
 from arch.ops.fused import layer_end as module
+from arch.ops.fused import linear
+from arch.ops.fused.gated_mlp import gated_mlp
 from arch.ops.fused.layer_end import Scale, layer_end, takes_layer_end
-
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
-
-from arch.ops.fused.triton import mlp, rows, sum_norm
+from arch.ops.fused.triton import rows
 from arch.ops.triton import device_config
 
-from . import gluon_emulator as emulator
-from .hopper import HOPPER, ON_A_CPU, launch_emulated, pass_for_hopper, randn
+from .hopper import HOPPER, ON_A_CPU, randn
 
 EPS = 1e-6
-KERNELS = [f"arch.ops.fused.triton.{name}" for name in ("mlp_parts", "mlp_forward", "mlp_backward", "sum_norm_kernel")]
-
-
-@pytest.fixture
-def emulated(monkeypatch):
-    """The launches of mlp.py and sum_norm.py run the emulated kernels, two programs at most."""
-    *gated, own = emulator.emulated(*KERNELS)
-    for one in gated:
-        monkeypatch.setattr(one, "sigmoid", torch.sigmoid)
-    _, forward, backward = gated
-    launch_emulated(monkeypatch, mlp, {"up_gate": forward.up_gate, "gate_gradients": backward.gate_gradients})
-    names = "product_sum_norm", "product_norm_gradients"
-    launch_emulated(monkeypatch, sum_norm, {name: getattr(own, name) for name in names})
-    monkeypatch.setattr(rows, "norm_gradients", norm_gradients)
-    random.seed(0)
+pytestmark = pytest.mark.usefixtures("own_rounding")
 
 
 def norm_gradients(d_out, x, gate, weight, eps, d_total):
@@ -54,9 +35,14 @@ def norm_gradients(d_out, x, gate, weight, eps, d_total):
 
 
 @pytest.fixture
-def on_hopper(monkeypatch):
+def own_rounding(monkeypatch):
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(rows, "norm_gradients", norm_gradients)
+
+
+@pytest.fixture
+def few_rows(on_hopper, monkeypatch):
     """What passes for a Hopper GPU, where the fewest rows are enough."""
-    pass_for_hopper(monkeypatch)
     monkeypatch.setattr(module, "SUM_NORM_ROWS", 1)
 
 
@@ -65,61 +51,62 @@ def normed(x, weight, eps=EPS):
     return out if weight is None else out * weight
 
 
-SIZES = [  # rows, width, inner dimension of the product
-    (300, 48, 40),
-    (130, 64, 200),
-    (270, 128, 128),
-    (150, 128, 344),
-    (140, 192, 264),
-    (300, 256, 72),
-    (140, 256, 688),
-]
+def modules_of(width, hidden, bias=False):
+    torch.manual_seed(0)
+    return [nn.Linear(*shape, bias=bias) for shape in ((width, hidden), (width, hidden), (hidden, width))]
 
 
-def check_kernels(count, width, inner, weighted, tolerance, eps=0.1, **kind):
-    """Both kernels against float64 of what they are given, with an eps that shows; returns what they gave."""
-    a, x, d_total = (randn(count, n, seed=i, **kind) for i, n in enumerate((inner, width, width)))
-    w = randn(width, inner, seed=3, **kind) / inner**0.5
-    weight = randn(width, seed=4, device=kind.get("device", "cpu")).add(2) if weighted else None
-    total, out = sum_norm.product_with_norm(a, w, x, weight, eps)
-    d_x, d_weight = sum_norm.gradients_with_norm(a, w.T.contiguous(), x, d_total, weight, eps)
-    exact_weight = None if weight is None else weight.double().requires_grad_()
-    leaf, product = x.double().requires_grad_(), a.double() @ w.double().T
-    leaves = [leaf] if exact_weight is None else [leaf, exact_weight]
-    d_leaf, *d_exact = torch.autograd.grad(normed(leaf, exact_weight, eps), leaves, product)
-    expected = [x.double() + product, normed(total.double(), exact_weight, eps), d_leaf + d_total.double(), *d_exact]
-    result = [total, out, d_x] if weight is None else [total, out, d_x, d_weight]
-    for a, b in zip(result, expected, strict=True):
-        assert a.shape == b.shape and (a.double() - b).norm() < tolerance * b.norm()
-    assert weighted or d_weight.numel() == 0
-    return result
+@ON_A_CPU
+@pytest.mark.parametrize("frozen", [(), ("x",), ("up",), ("gate", "up"), ("down",), ("x", "up", "gate")])
+@pytest.mark.parametrize("kind", ["", "silu"])
+def test_the_mlp_is_one_node(kind, frozen, emulated, on_hopper):
+    """Output and gradients in bf16, beside the modules' own; parts that are frozen; its FLOPs."""
+    up, gate, down = modules_of(64, 88)
+    x = randn(2, 70, 64, seed=0).requires_grad_()
+    leaves = {"x": x, "up": up.weight, "gate": gate.weight, "down": down.weight}
+    for name in frozen:
+        leaves.pop(name).requires_grad_(False)
+    weight = randn(2, 70, 64, seed=1)
+    with FlopCounterMode(display=False) as counter:
+        with torch.autocast("cpu", torch.bfloat16):
+            out = gated_mlp(x, up, gate, down, kind)
+        result = torch.autograd.grad(out, list(leaves.values()), weight.bfloat16())
+    assert frozen or counter.get_total_flops() == 3 * 3 * 2 * 140 * 64 * 88
+    assert out.dtype == torch.bfloat16 and type(out.grad_fn).__name__ == "_GatedMLPBackward"
+    exact = down(up(x) * (nn.functional.silu(gate(x)) if kind else gate(x)))
+    expected = torch.autograd.grad(exact, list(leaves.values()), weight)
+    for a, b in zip((out, *result), (exact, *expected), strict=True):
+        assert (a.float() - b).norm() < 0.02 * b.norm()
+    assert [x.dtype for x in result] == [torch.float32] * len(result)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("count", "width", "inner"), SIZES)
-def test_emulated_kernels(count, width, inner, weighted, emulated, monkeypatch):
-    """Rows, widths and inner dimensions that no tile divides, and more and fewer chunks than are loaded ahead."""
-    monkeypatch.setattr(sum_norm, "column_sums", lambda x: x.sum(0))
-    check_kernels(count, width, inner, weighted, 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
-def test_emulated_kernels_at_random_speeds(seed, emulated, monkeypatch):
-    random.seed(seed)
-    monkeypatch.setattr(sum_norm, "column_sums", lambda x: x.sum(0))
-    monkeypatch.setattr(sum_norm, "grid_of", lambda x, tiles: (1 + seed % 2,))
-    for width, inner in ((64, 64), (64, 700), (128, 128), (128, 690), (256, 120), (256, 900)):
-        check_kernels(700, width, inner, bool(seed % 3), 1e-6)
-
-
-def test_sizes_fit_a_multiprocessor(emulated, monkeypatch):
-    """The emulator counts a program's memory: every rule, and one that takes too much."""
-    for width in (64, 128, 256):
-        check_kernels(10, width, 72, False, 1e-6)
-    monkeypatch.setattr(sum_norm, "sum_norm_stages", lambda width: 4)
-    with pytest.raises(AssertionError, match="bytes of shared memory"):
-        check_kernels(10, 256, 72, False, 1e-6)
+@pytest.mark.parametrize(
+    ("width", "hidden", "kind", "autocast", "changes"),
+    [
+        (1032, 88, "", True, {}),  # wider than was measured
+        (64, 64, "", True, {}),  # one tile of columns
+        (60, 88, "", True, {}),  # rows that the copy engine cannot read
+        (64, 92, "", True, {}),
+        (64, 88, "sigmoid", True, {}),
+        (64, 88, "", False, {}),
+        (64, 88, "", True, {"GLUON": False}),
+        (64, 88, "", True, {"hopper_instructions": lambda exact: False}),
+        (64, 88, "", True, {"bias": True}),
+    ],
+)
+def test_where_the_products_of_the_mlp_stay_apart(width, hidden, kind, autocast, changes, on_hopper, monkeypatch):
+    biased = "bias" in changes
+    for name, value in changes.items():
+        if name != "bias":
+            monkeypatch.setattr(device_config, name, value)
+    monkeypatch.setattr(mlp_module, "_GatedMLP", None)
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: False)
+    monkeypatch.setattr(mlp_module, "weights_of", lambda x, modules: [] if biased else [m.weight for m in modules])
+    up, gate, down = modules_of(width, hidden, biased)
+    x = randn(3, width, seed=0)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        factor = {"": gate(x), "sigmoid": gate(x).sigmoid()}[kind]
+        torch.testing.assert_close(gated_mlp(x, up, gate, down, kind), down(up(x) * factor))
 
 
 EPSILONS = 0.1, 0.5  # of the two norms, which tell them apart
@@ -127,25 +114,17 @@ NAMES = ("x", "mixed", "out", "norm", "up", "gate", "down", "next")
 
 
 def leaves_of(weighted, width=64, inner=48, hidden=88, rows=(2, 70), device="cpu", stream=torch.bfloat16):
-    """x, mixed, the weights and norms of `layer_end`, by NAMES."""
+    """x, mixed, the weights and norms of `layer_end`, by NAMES; and the weights as modules."""
     made = [randn(*rows, width, seed=0, dtype=stream, device=device), randn(*rows, inner, seed=1, device=device)]
     widths = {"out": (width, inner), "up": (hidden, width), "gate": (hidden, width), "down": (width, hidden)}
-    result = dict(zip(("x", "mixed"), made, strict=True))
+    leaves, matrices = dict(zip(("x", "mixed"), made, strict=True)), []
     for seed, (name, shape) in enumerate(widths.items(), 2):
-        result[name] = randn(*shape, seed=seed, device=device) / shape[1] ** 0.5
+        matrices.append(nn.Linear(*shape[::-1], bias=False, device="meta"))
+        weight = nn.Parameter(randn(*shape, seed=seed, device=device) / shape[1] ** 0.5)
+        matrices[-1].weight = leaves[name] = weight
     for seed, name in enumerate(("norm", "next"), 8):
-        result[name] = randn(width, seed=seed, device=device).mul(0.3).add(1) if weighted else None
-    return {name: None if result[name] is None else result[name].requires_grad_() for name in NAMES}
-
-
-def matrices_of(leaves):
-    result = []
-    for name in ("out", "up", "gate", "down"):
-        matrix = nn.Linear(*leaves[name].shape[::-1], bias=False, device="meta")
-        matrix.weight = nn.Parameter(leaves[name], leaves[name].requires_grad)
-        leaves[name] = matrix.weight
-        result.append(matrix)
-    return result
+        leaves[name] = randn(width, seed=seed, device=device).mul(0.3).add(1) if weighted else None
+    return {name: None if leaves[name] is None else leaves[name].requires_grad_() for name in NAMES}, matrices
 
 
 def plain_end(kind, x, mixed, out, norm, up, gate, down, after):
@@ -158,18 +137,16 @@ def plain_end(kind, x, mixed, out, norm, up, gate, down, after):
 
 def check_node(kind, weighted, frozen, used, tolerance, **sizes):
     """The node's results and gradients in bf16 beside float64's; `used`: which of the results are read."""
-    leaves = leaves_of(weighted, **sizes)
+    leaves, matrices = leaves_of(weighted, **sizes)
     for name in frozen:
         leaves[name].requires_grad_(False)
-    matrices = matrices_of(leaves)
     scales = Scale(leaves["norm"], EPSILONS[0]), Scale(leaves["next"], EPSILONS[1])
     with torch.autocast(leaves["x"].device.type, torch.bfloat16):
         assert takes_layer_end(leaves["x"], matrices, kind, scales)
         results = layer_end(leaves["x"], leaves["mixed"], matrices, kind, *scales)
     assert {type(y.grad_fn).__name__ for y in results} == {"_LayerEndBackward"}
     wanted = [name for name in NAMES if leaves[name] is not None and leaves[name].requires_grad]
-    unread = used == (0,)  # then the next norm's weight has no gradient
-    wanted = [name for name in wanted if not (unread and name == "next")]
+    wanted = [name for name in wanted if used != (0,) or name != "next"]  # whose gradient nothing reads then
     exact = {name: None if leaf is None else leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
     expected = plain_end(kind, *(exact[name] for name in NAMES))
     weights = [randn(*y.shape, seed=20 + i, device=y.device.type) for i, y in enumerate(results)]
@@ -183,20 +160,19 @@ def check_node(kind, weighted, frozen, used, tolerance, **sizes):
                           [*expected, *gradients(expected, exact)], strict=True):  # fmt: skip
         assert (a.double() - b).norm() < tolerance * b.norm(), name
     assert [d.dtype for d in result] == [leaves[name].dtype for name in wanted]
-    return [*results, *result]
+
+
+ENDS = [  # gate, whether the norms have weights, what is frozen, which results are read
+    *((kind, True, frozen, (0, 1)) for kind in ("", "silu") for frozen in
+      ((), ("x",), ("mixed", "out"), ("up",), ("gate", "up"), ("down", "norm"))),
+    *(("silu", False, (), used) for used in ((0,), (1,), (0, 1))),
+]  # fmt: skip
 
 
 @ON_A_CPU
-@pytest.mark.parametrize("frozen", [(), ("x",), ("mixed", "out"), ("up",), ("gate", "up"), ("down", "norm")])
-@pytest.mark.parametrize("kind", ["", "silu"])
-def test_one_node(kind, frozen, emulated, on_hopper):
-    check_node(kind, True, frozen, (0, 1), 0.03)
-
-
-@ON_A_CPU
-@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
-def test_one_result_is_enough(used, emulated, on_hopper):
-    check_node("silu", False, (), used, 0.03)
+@pytest.mark.parametrize(("kind", "weighted", "frozen", "used"), ENDS)
+def test_a_layers_end_is_one_node(kind, weighted, frozen, used, emulated, few_rows):
+    check_node(kind, weighted, frozen, used, 0.03)
 
 
 class Stop(torch.autograd.Function):
@@ -210,22 +186,13 @@ class Stop(torch.autograd.Function):
 
 
 @ON_A_CPU
-def test_no_gradient_at_all_gives_none(emulated, on_hopper):
-    leaves = leaves_of(False)
-    matrices = matrices_of(leaves)
-    with torch.autocast("cpu", torch.bfloat16):
-        _, out = layer_end(leaves["x"], leaves["mixed"], matrices, "", Scale(None, EPS), Scale(None, EPS))
-    Stop.apply(out).backward()
-    assert leaves["x"].grad is None and leaves["up"].grad is None
-
-
-@ON_A_CPU
-def test_its_products_are_counted(emulated, on_hopper):
-    leaves = leaves_of(False)
-    matrices = matrices_of(leaves)
-    with FlopCounterMode(display=False) as counter, torch.autocast("cpu", torch.bfloat16):
-        results = layer_end(leaves["x"], leaves["mixed"], matrices, "", Scale(None, EPS), Scale(None, EPS))
-        sum(y.float().sum() for y in results).backward()
+def test_flops_and_no_gradient_at_all(emulated, few_rows):
+    leaves, matrices = leaves_of(False)
+    for wanted in (False, True):
+        with FlopCounterMode(display=False) as counter, torch.autocast("cpu", torch.bfloat16):
+            results = layer_end(leaves["x"], leaves["mixed"], matrices, "", Scale(None, EPS), Scale(None, EPS))
+            sum(y.float().sum() if wanted else Stop.apply(y) for y in results).backward()
+        assert (leaves["x"].grad is not None) is (leaves["up"].grad is not None) is wanted
     assert counter.get_total_flops() == 3 * 2 * 140 * 64 * (48 + 3 * 88)
 
 
@@ -250,15 +217,14 @@ def test_its_products_are_counted(emulated, on_hopper):
         ({"elsewhere": True}, False),  # on another device
     ],
 )
-def test_where_it_is_taken(changes, taken, on_hopper, monkeypatch):
+def test_where_a_layers_end_is_taken(changes, taken, on_hopper, monkeypatch):
     changes = dict(changes)
     given = {"kind": "", "autocast": True, "grad": True, "bias": False, "emptied": False, "elsewhere": False}
     given |= {name: changes.pop(name) for name in given if name in changes}
     for name in ("GLUON", "hopper_instructions"):
         if name in changes:
             monkeypatch.setattr(device_config, name, changes.pop(name))
-    leaves = leaves_of(True, **changes)
-    matrices = matrices_of(leaves)
+    leaves, matrices = leaves_of(True, **changes)
     if given["bias"]:
         matrices[1] = nn.Linear(64, 88)
     next_weight = torch.zeros(0) if given["emptied"] else leaves["next"]
@@ -300,39 +266,12 @@ def check_models(arch, size, length, monkeypatch, device="cpu"):
 
 @ON_A_CPU
 @pytest.mark.parametrize("arch", ["llama", "hgrn2"])
-def test_models(arch, emulated, on_hopper, monkeypatch):
+def test_models(arch, emulated, few_rows, monkeypatch):
     check_models(arch, "2x64", 70, monkeypatch)
-
-
-def taken_in(model, monkeypatch, **given):
-    calls, whole = [], layers.layer_end
-    with monkeypatch.context() as patched, torch.autocast("cpu", torch.bfloat16):
-        patched.setattr(layers, "layer_end", lambda *a: (calls.append(a), whole(*a))[1])
-        model(torch.arange(70).expand(2, 70), **given)
-    return len(calls)
 
 
 def small_model(**changes):
     return build_model(config_of("llama", "2x64", 257, 70).replace(**changes), 0)
-
-
-@ON_A_CPU
-def test_which_models_take_it(emulated, on_hopper, monkeypatch):
-    """All layers or none: not where activations are computed again, without gradients, or where the norm is LayerNorm;
-    a mixer that defines `forward` alone is called whole."""
-    model = small_model()
-    assert taken_in(model, monkeypatch) == 2
-    model.decoder.gradient_checkpointing = True
-    assert taken_in(model, monkeypatch) == 0
-    model.decoder.gradient_checkpointing = False
-    mixer = type(model.decoder.layers[0].mixer)
-    with monkeypatch.context() as patched:
-        patched.setattr(mixer, "forward", lambda self, *a: super(mixer, self).forward(*a), raising=False)
-        assert taken_in(model, monkeypatch) == 0
-    with torch.no_grad():
-        assert taken_in(model, monkeypatch) == 0
-    assert taken_in(small_model(norm="layer"), monkeypatch) == 0
-    assert Norm("layer", 8, EPS).scale() is None and Norm("srms", 8, EPS).scale() == Scale(None, EPS)
 
 
 class OtherMLP(layers.GatedMLP):
@@ -341,35 +280,6 @@ class OtherMLP(layers.GatedMLP):
 
 class OtherNorm(Norm):
     pass
-
-
-def replace_forward(module):
-    module.forward = module.forward
-
-
-CHANGES = {  # what somebody does to a model; in how many of its two layers the node is still taken
-    "a mixer's hook": (lambda d: d.layers[0].mixer.register_forward_hook(lambda *a: None), 1),
-    "a hook before an MLP": (lambda d: d.layers[1].channel.register_full_backward_pre_hook(lambda *a: None), 1),
-    "a mixer's forward": (lambda d: replace_forward(d.layers[1].mixer), 1),
-    "another MLP": (lambda d: setattr(d.layers[0].channel, "__class__", OtherMLP), 1),
-    "another norm": (lambda d: setattr(d.layers[0].channel_norm, "__class__", OtherNorm), 1),
-    "another last norm": (lambda d: setattr(d.norm, "__class__", OtherNorm), 1),
-    "a layer's hook, as sharding has": (lambda d: d.layers[1].register_forward_pre_hook(lambda *a: None), 0),
-    "a hook of all modules": (lambda d: nn.modules.module.register_module_forward_hook(lambda *a: None), 0),
-}
-
-
-@ON_A_CPU
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_is_changed_is_called(name, emulated, on_hopper, monkeypatch):
-    change, taken = CHANGES[name]
-    model = small_model()
-    handle = change(model.decoder)
-    try:
-        assert taken_in(model, monkeypatch) == taken
-    finally:
-        if hasattr(handle, "remove"):
-            handle.remove()
 
 
 class Wrapped(nn.Module):
@@ -381,36 +291,76 @@ class Wrapped(nn.Module):
         return self.inside(*given)
 
 
+def replace_forward(module):
+    module.forward = module.forward
+
+
+def wrap_layers(decoder):
+    for index, layer in enumerate(decoder.layers):
+        decoder.layers[index] = Wrapped(layer)
+
+
+CHANGES = {  # what somebody does to a model; in how many of its two layers the node is still taken
+    "nothing": (lambda d: None, 2),
+    "activations that are computed again": (lambda d: setattr(d, "gradient_checkpointing", True), 0),
+    "wrapped layers": (wrap_layers, 0),
+    "a mixer's hook": (lambda d: d.layers[0].mixer.register_forward_hook(lambda *a: None), 1),
+    "a hook before an MLP": (lambda d: d.layers[1].channel.register_full_backward_pre_hook(lambda *a: None), 1),
+    "a mixer's forward": (lambda d: replace_forward(d.layers[1].mixer), 1),
+    "another MLP": (lambda d: setattr(d.layers[0].channel, "__class__", OtherMLP), 1),
+    "another norm": (lambda d: setattr(d.layers[0].channel_norm, "__class__", OtherNorm), 1),
+    "another last norm": (lambda d: setattr(d.norm, "__class__", OtherNorm), 1),
+    "a layer's hook, as sharding has": (lambda d: d.layers[1].register_forward_pre_hook(lambda *a: None), 0),
+    "a hook of all modules": (lambda d: nn.modules.module.register_module_forward_hook(lambda *a: None), 0),
+}
+
+
+@pytest.fixture
+def taken_in(emulated, few_rows, monkeypatch):
+    """In how many of a model's layers the node is taken."""
+    calls, whole = [], layers.layer_end
+    monkeypatch.setattr(layers, "layer_end", lambda *a: (calls.append(a), whole(*a))[1])
+
+    def count(model):
+        calls.clear()
+        with torch.autocast("cpu", torch.bfloat16):
+            model(torch.arange(70).expand(2, 70))
+        return len(calls)
+
+    return count
+
+
 @ON_A_CPU
-def test_wrapped_layers_know_no_norm_of_the_next(emulated, on_hopper, monkeypatch):
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_changed_is_called(name, taken_in):
+    change, taken = CHANGES[name]
     model = small_model()
-    for index, layer in enumerate(model.decoder.layers):
-        model.decoder.layers[index] = Wrapped(layer)
-    assert taken_in(model, monkeypatch) == 0
+    handle = change(model.decoder)
+    try:
+        assert taken_in(model) == taken
+    finally:
+        if hasattr(handle, "remove"):
+            handle.remove()
+
+
+@ON_A_CPU
+def test_which_models_take_it(taken_in, monkeypatch):
+    """Not without gradients, nor where the norm is LayerNorm; a mixer that defines `forward` alone is called whole."""
+    model = small_model()
+    mixer = type(model.decoder.layers[0].mixer)
+    with monkeypatch.context() as patched:
+        patched.setattr(mixer, "forward", lambda self, *a: super(mixer, self).forward(*a), raising=False)
+        assert taken_in(model) == 0
+    with torch.no_grad():
+        assert taken_in(model) == 0
+    assert taken_in(small_model(norm="layer")) == 0
+    assert Norm("layer", 8, EPS).scale() is None and Norm("srms", 8, EPS).scale() == Scale(None, EPS)
 
 
 def test_an_mlp_of_another_kind_has_a_layer_to_itself():
     model = small_model()
     model.decoder.layers[0].channel = nn.Linear(64, 64)
     model(torch.arange(70)[None])
-
-
-@pytest.mark.gpu
-@HOPPER
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    ("count", "width", "inner"),
-    [*SIZES, (16_384, 64, 352), (65_536, 128, 688), (65_536, 256, 256), (70_000, 256, 1376)],
-)
-def test_kernels_on_a_gpu(count, width, inner, weighted):
-    """bf16 against float64 of the same operands; ten times to the same bits."""
-    first = None
-    for _ in range(10):
-        poison = torch.full((count, 3 * width), float("nan"), dtype=torch.bfloat16, device="cuda")
-        del poison  # which is where the results will lie
-        result = check_kernels(count, width, inner, weighted, 4e-3, dtype=torch.bfloat16, device="cuda")
-        first = first or result
-        assert all(torch.equal(a, b) for a, b in zip(result, first, strict=True))
 
 
 @pytest.mark.gpu

@@ -2,14 +2,10 @@
 
 import copy
 import gc
-import importlib.util
 import weakref
 
 import pytest
 import torch
-
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
 from arch.config import ARCHS
 from arch.model import decoder
@@ -19,7 +15,8 @@ from arch.ops.fused.triton import weight_casts as launches
 from arch.ops.fused.weight_casts import WeightCasts
 from arch.presets import preset
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from .kernels import DEVICE
+
 HALF, OTHER = torch.bfloat16, torch.float16
 if DEVICE.type == "cpu":
     HALF, OTHER = OTHER, HALF  # the interpreter cuts bf16 off, and does not round it
