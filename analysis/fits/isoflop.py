@@ -106,7 +106,7 @@ def fit_isoflop(
         readings = readings.at_budget(minima.rise)
         minima = find_minima(readings, cost, variant, noise)
     if len(minima.used) < MIN_BUDGETS:
-        raise InputError(_too_few(minima.budgets, readings, variant))
+        raise InputError(_too_few(minima.budgets, readings))
     laws = Laws.through(minima, cost, n_replicates, seed, level)
     middle = laws.optimum(math.exp(sum(map(math.log, laws.range)) / 2))
     own = minima.noise
@@ -148,7 +148,7 @@ def _untested(used: Sequence[Minimum]) -> list[str]:
     return [f"{have} fewer than {LEAST_TESTED} sizes about the lowest loss: nothing tests whether their curves fit"]
 
 
-def _too_few(budgets: Sequence[Minimum], readings: Readings, variant: str) -> str:
+def _too_few(budgets: Sequence[Minimum], readings: Readings) -> str:
     kept = sum(budget.reason is None for budget in budgets)
     alike: dict[str, list[float]] = {}
     for budget in budgets:
@@ -162,7 +162,7 @@ def _too_few(budgets: Sequence[Minimum], readings: Readings, variant: str) -> st
     ]
     details = "; ".join([*why, *readings.left_out])
     return (
-        f"isoFLOP ({variant}): {counted_of(kept, len(budgets), 'budget', 'has', 'have')} a minimum inside "
+        f"isoFLOP: {counted_of(kept, len(budgets), 'budget', 'has', 'have')} a minimum inside "
         f"{'its' if kept == 1 else 'their'} sizes, {MIN_BUDGETS} are needed" + (f" ({details})" if details else "")
     )
 
