@@ -3,7 +3,7 @@ al. 2022, approach 1).
 
 curves of sizes -> the envelope on a grid of C, each point with the size that owns it (`extract`)
                 -> N_opt and D_opt by the crossings of neighbouring sizes (crossings.py), by the points of the envelope,
-                   or by the vertices of its convex hull; one of them is the study's, another stands beside it
+                   or by the vertices of its convex hull
                 -> L(C): a power law through the points less their steps, and a test whether it is one
                 -> a Fit, without optima that a run refutes
 
@@ -50,7 +50,6 @@ from analysis.fits.fit import (
 )
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
-from analysis.fits.powerlaw import fit_lines, fit_power_law
 from analysis.fits.seeds import SizeCurve, not_in_curves, size_curves
 from analysis.fits.settings import FitSettings
 from arch.amounts import count, counted, counted_of, flop
@@ -89,7 +88,6 @@ ESTIMAND = (
     "the line through the lowest loss at each compute under re-drawn seeds (initialisation and order of the data); "
     "text and learning rates fixed"
 )
-POINTS_METHOD = "points of the envelope, least squares"
 POINTS_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
@@ -196,11 +194,12 @@ def envelope_laws(
     replicates = None if noise is None else Replicates.draw(envelope, noise, settings, seed)
     pairs = find_crossings(sizes, (float(log_c[0]), float(log_c[-1])))
     by_crossings = crossing_laws(pairs, noise, settings.level)
-    if settings.optimum == "hull":
-        by_points = _hull_laws(curves, settings, seed)
+    if settings.optimum == "crossings":
+        own = by_crossings
+    elif settings.optimum == "hull":
+        own = _hull_laws(curves, settings, seed)
     else:
-        by_points = _point_laws(envelope, replicates, settings.level)
-    own, beside = (by_crossings, by_points) if settings.optimum == "crossings" else (by_points, by_crossings)
+        own = _point_laws(envelope, replicates, settings.level)
     steps = _steps(envelope, pairs, by_crossings[0].line)
     none = Steps(np.zeros_like(log_c), np.ones(len(log_c), dtype=bool))
     taken = steps if steps is not None and settings.optimum == "crossings" else none  # the papers take nothing off
@@ -214,7 +213,6 @@ def envelope_laws(
     part = EnvelopePart(
         points=_described(full),
         pairs=tuple(_pair(pair) for pair in pairs),
-        alternative=beside,
         cost_growth=_cost_growth(sizes, own[0]),
     )
     return (*own, loss), part
@@ -390,7 +388,7 @@ def _cost_growth(sizes: Sequence[SizeCurve], n_opt: Law) -> float | None:
     first = max(int(np.searchsorted(n_params, low, side="right")) - 1, 0)
     last = max(min(int(np.searchsorted(n_params, high)), len(sizes) - 1), first + 1)
     cost = np.array([curve.flops_per_token for curve in sizes[first : last + 1]])
-    return fit_power_law(n_params[first : first + len(cost)], cost).exponent
+    return float(np.polyfit(np.log(n_params[first : first + len(cost)]), np.log(cost), 1)[0])
 
 
 def _pair(crossing: Crossing) -> Pair:
@@ -440,40 +438,52 @@ def _line_law(
     log_y: np.ndarray,
     lines: Lines | None,
     level: float,
-    *,
     reason: str = "",
-    method: str = "",
-    estimand: str = "",
 ) -> Law:
     """By least squares through points [n], with percentile intervals of coefficient, exponent and the law (`band`)."""
-    law = Law(quantity, reason=reason, n_points=len(log_c), method=method, estimand=estimand)
+    law = Law(quantity, reason=reason, n_points=len(log_c))
     if reason:
         return law
-    fitted = fit_power_law(np.exp(log_c), np.exp(log_y))
+    own = fit_lines(log_c, log_y[None], np.ones((1, len(log_c)), dtype=bool))
+    slope, intercept, centre = (float(value[0]) for value in own)
+    coefficient = math.exp(intercept - slope * centre)
     law = replace(
         law,
-        exponent=Estimate(fitted.exponent),
-        coefficient=Estimate(fitted.coef),
-        r2=fitted.r2 if math.isfinite(fitted.r2) else None,
-        centre=(fitted.centre_x, fitted.centre_y),
+        exponent=Estimate(slope),
+        coefficient=Estimate(coefficient),
+        centre=(math.exp(centre), math.exp(intercept)),
         range=(float(np.exp(log_c.min())), float(np.exp(log_c.max()))),
     )
     if lines is None:
         return law
-    slope, intercept, centre = lines
-    law = replace(law, replicates=len(slope), replicates_lost=int((~np.isfinite(slope)).sum()))
-    exponent = interval(slope, level)
-    if exponent is None:
+    slopes, intercepts, centres = lines
+    law = replace(law, replicates=len(slopes), replicates_lost=int((~np.isfinite(slopes)).sum()))
+    if (ends := interval(slopes, level)) is None:
         return law
     with np.errstate(over="ignore"):
-        coefficient = interval(np.exp(intercept - slope * centre), level)
+        coefficients = interval(np.exp(intercepts - slopes * centres), level)
     at = np.linspace(log_c.min(), log_c.max(), BAND)
     return replace(
         law,
-        exponent=Estimate.of(fitted.exponent, exponent),
-        coefficient=Estimate.of(fitted.coef, coefficient),
-        band=_band(at, np.exp(intercept[:, None] + slope[:, None] * (at - centre[:, None])), level),
+        exponent=Estimate.of(slope, ends),
+        coefficient=Estimate.of(coefficient, coefficients),
+        band=_band(at, np.exp(intercepts[:, None] + slopes[:, None] * (at - centres[:, None])), level),
     )
+
+
+def fit_lines(x: np.ndarray, y: np.ndarray, keep: np.ndarray) -> Lines:
+    """Least-squares lines y = intercept + slope (x - centre) for x [n] and y [r, n], over the points keep [r, n]:
+    slope, intercept and centre, each [r], nan where fewer than two different x are kept. Centred, since at log C = 50
+    the raw normal equations lose half of their digits."""
+    count = keep.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centre = (keep * x).sum(1) / count
+        intercept = np.where(keep, y, 0.0).sum(1) / count
+        off = np.where(keep, x - centre[:, None], 0.0)
+        spread = (off**2).sum(1)
+        rise = (off * np.where(keep, y - intercept[:, None], 0.0)).sum(1)
+        slope = np.where(spread > 0, rise / spread, np.nan)
+    return slope, np.where(count > 1, intercept, np.nan), centre
 
 
 def _band(log_c: np.ndarray, drawn: np.ndarray, level: float) -> Band:
@@ -490,8 +500,6 @@ def _point_laws(envelope: Envelope, replicates: Replicates | None, level: float)
         _line_law(
             *(name, log_c[free], values[0, free], None if moved is None else _lines_through(moved, name), level),
             reason=_too_few_sizes(envelope),
-            method=POINTS_METHOD,
-            estimand=POINTS_ESTIMAND,
         )
         for name, values in envelope.optima().items()
     )
@@ -651,13 +659,13 @@ def _curvature(
         why = (
             "N_opt is not identified, so the envelope's steps cannot be told from a bend" if curves.noise else UNTESTED
         )
-        return Curvature(False, ragged, why)
+        return Curvature(ragged, why)
     used = envelope.settled[0] & steps.inside
     if used.sum() < 4:
-        return Curvature(False, None, "fewer than four points")
+        return Curvature(reason="fewer than four points")
     log_loss, moved = envelope.log_loss[0, used] - steps.excess[used], replicates.moved.log_loss[:, used]
     shape = bend_of(envelope.log_c[used], log_loss, moved) or ragged
-    return Curvature(True, shape, CURVED if shape else "")
+    return Curvature(shape, CURVED if shape else "")
 
 
 def bend_of(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray) -> str | None:
