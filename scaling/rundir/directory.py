@@ -3,12 +3,10 @@
 run.json               what the run is (module prepare)      metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
 state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
-merged/<step>          the mean of the last weights, and of it        merged-evals/<step>/<task>.json
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,13 +19,11 @@ from pydantic import ValidationError
 from arch.errors import InputError, shown
 from data.files import read_object, remove_unfinished, write_json
 
-from ..study.merging import are_source_steps
 from ..study.run import RunSpec
 from ..study.schedule import decay_start
 from ..study.training import Training
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row, record_of
-from .owner import attempts
 from .saved import Checkpoint, Saved, read_saved
 
 SCHEMA = 1
@@ -57,14 +53,6 @@ class RunDir:
 
     def checkpoint(self, step: int) -> Path:
         return self.path / "checkpoints" / f"{step:08d}"
-
-    def merged(self, step: int) -> Path:
-        return self.path / "merged" / f"{step:08d}"
-
-    def has_merged(self, step: int, training: Training) -> bool:
-        """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
-        manifest = read_saved(self.merged(step), verify=False, partial=True)
-        return manifest is not None and are_source_steps(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"
@@ -108,14 +96,6 @@ class RunDir:
                 f"{self.run_json}: spec_hash {record.get('spec_hash')} is not that of its spec, {now}; {OTHER_VERSION}"
             )
         return run
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
-        try:
-            text = self.metrics.read_bytes()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
     def checked_rows(self, spec: dict[str, Any] | None = None) -> Rows:
         """The rows of metrics.jsonl that this run can have written, and what was left out. spec: of run.json,
@@ -186,14 +166,6 @@ class RunDir:
     def has_begun(self) -> bool:
         """Whether anything was trained of the run."""
         return self.status()["state"] != "waiting" or self.last_row() is not None
-
-    def attempts(self) -> list[dict[str, Any]]:
-        """What the processes that trained the run left, oldest first: started (Unix time), host, hardware, processes;
-        none where one cannot be read."""
-        try:
-            return attempts(self.path)
-        except (OSError, ValueError, TypeError):
-            return []
 
     def checkpoints(self, verify: bool = True, partial: bool = False) -> list[Checkpoint]:
         """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums;

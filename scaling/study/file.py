@@ -114,9 +114,8 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
             )
     if fault := _unread(checked, changes["training"]):
         raise InputError(f"{_origin(fault[0], str(file), sets)}: {fault[0]} {fault[1]}")
-    varied = {field for axis in checked.grid.axes.values() for field in axis}
     for section, given in changes.items():  # they leave fewer points to fit
-        results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
+        results |= {field: value for field, value in given.items() if f"{section}.{field}" in checked.grid.axes}
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "file_archs": tuple(names_of["archs"]),
@@ -176,9 +175,7 @@ def _unread(study: StudyFile, by_set: dict[str, Any]) -> tuple[str, str] | None:
     for field, values in fields_of(study.grid.axes).items():
         sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
     follows_law = any(given.get("lr") == LAW for given in sections.values())
-    merges = any(given.get("merge_last") is not None for given in sections.values())
     needed = {"lr_law": (follows_law, "lr: law"), "lr_law_beyond": (follows_law, "lr: law")}
-    needed["merge_fraction"] = merges, "merge_last"
     for place, given in sections.items():
         for key, (is_there, what) in needed.items():
             if given.get(key) is not None and not is_there:

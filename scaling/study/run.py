@@ -20,7 +20,6 @@ from data.share import share_of
 from data.vocabulary import portable
 
 from .axes import label_of
-from .merging import MERGE_KEYS, merged_after
 from .rate_law import Term
 from .schedule import FIELDS, READS, decay_start, planned_steps
 from .schema import FORECAST, OF_GRID, Corpus, Role
@@ -89,7 +88,6 @@ class RunSpec(Section):
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
-    merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
 
@@ -208,21 +206,14 @@ class RunSpec(Section):
         """The steps of a trunk after which a branch begins."""
         return set(self.branches.values())
 
-    def begins_like(self, other: RunSpec) -> bool:
-        """Whether the runs have the same numbers as long as their rates are: they differ in their lengths, their
-        checkpoints and what the rate does at the end."""
-        return self._beginning() == other._beginning()
-
     @property
     def beginning(self) -> str:
-        """What runs share that begin alike."""
-        return json.dumps(self._beginning(), sort_keys=True)
-
-    def _beginning(self) -> dict[str, Any]:
+        """Equal of runs that have the same numbers as long as their rates are: they differ in their lengths, their
+        checkpoints and what the rate does at the end."""
         parts = self._decisive()
         endings = ENDINGS - ({"n_tokens"} if self.corpus.target_tokens else set())  # it decides the text
         parts["training"] = {key: value for key, value in parts["training"].items() if key not in endings}
-        return parts
+        return json.dumps(parts, sort_keys=True)
 
     @property
     def checkpoint_steps(self) -> list[int]:
@@ -249,9 +240,7 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training]) -> list[RunSpec
         for label, training in branches.items()
     ]
     begin = {run.run_id: run.begins_after for run in runs}
-    ends = [run.n_steps for run in runs if run.n_steps <= trunk.n_steps]
-    merged = merged_after([*trunk.checkpoint_steps, *ends], trunk.training)
-    return [trunk.model_copy(update={"branches": begin, "merged_after": merged}), *runs]
+    return [trunk.model_copy(update={"branches": begin}), *runs]
 
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
@@ -289,6 +278,6 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 
 def decisive(training: Training) -> dict[str, Any]:
     """What of a resolved section `training` identifies a run, as JSON: not what has gone into its other fields, what
-    its schedule does not read, how weights are merged, or what is at its default."""
-    unread = {*GONE_INTO_OTHERS, *MERGE_KEYS, *FIELDS} - {"schedule", *READS[training.schedule]}
+    its schedule does not read, or what is at its default."""
+    unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *READS[training.schedule]}
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)

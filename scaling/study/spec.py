@@ -20,7 +20,6 @@ from flops import count_params
 
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
-from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .run import LawRate, RunSpec, each_once, same_trunk, with_branches
@@ -154,10 +153,9 @@ class StudySpec(StudyFile):
     @property
     def _fixed(self) -> dict[str, Any]:
         """Values of fields of the axes that --set gave, which win over the axes."""
-        fields = {field for axis in self.grid.axes.values() for field in axis}
         given = {f"training.{field}": value for field, value in given_in(self.set_training).items()}
         given |= {f"model.{field}": value for field, value in given_in(self.set_model).items()}
-        return {field: value for field, value in given.items() if field in fields}
+        return {field: value for field, value in given.items() if field in self.grid.axes}
 
     def _point_of_file(self, arch: str, point: Point) -> dict[str, Any]:
         """The point itself where the file's grid has it, else one that --set made this of."""
@@ -266,11 +264,10 @@ class StudySpec(StudyFile):
             rate=rate,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],
         )
-        merged = [] if resolved.branches else merged_after(shared.checkpoint_steps, resolved.training)
 
         def of_seed(seed: int) -> list[RunSpec]:
             run_id = f"{arch}-{size}-c{config.context_length}-s{seed}{suffix}"
-            run = shared.model_copy(update={"run_id": run_id, "seed": seed, "merged_after": merged})
+            run = shared.model_copy(update={"run_id": run_id, "seed": seed})
             return with_branches(run, resolved.branches) if resolved.branches else [run]
 
         return of_seed
