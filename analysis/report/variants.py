@@ -1,22 +1,34 @@
-"""Variants after equal tokens: the report's table, figure and notes, from fits.json only."""
+"""Variants after equal tokens: a section of the report, from fits.json only."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
-from analysis.figures.style import GREY, dress
+from analysis.figures.style import GREY, WIDTH, dress
 from analysis.fits.pairwise import UNDECIDED, Comparison
 from analysis.fits.study_fits import StudyFits, VariantFamily
 from analysis.pages.cells import number, shown, signed
-from analysis.report.figures import WIDTH
-from analysis.report.noise import listed
+from analysis.report.section import Section, Table
+from analysis.report.words import listed
 from arch.amounts import count, counted
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
 LEFT = 250  # for the variants' names
+BRIEF = ("family", "variant", "held-out loss", "above the first", "verdict")
+
+
+def variants_section(fits: StudyFits) -> Section:
+    return Section(
+        "Variants after equal tokens",
+        figures={"variants": partial(variant_figure, fits)},
+        tables=[Table("variants", variant_rows(fits), brief=BRIEF)],
+        notes=variant_notes(fits),
+    )
 
 
 def _compared(fits: StudyFits) -> list[VariantFamily]:
