@@ -9,46 +9,36 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
-PATIENCE_S = 0.2  # `progress_of` holds a claim for an instant
-SHARE = "{:.6f}"  # of one length, so that a reader never sees the rest of a longer one
+PATIENCE_S = 0.2  # `is_taken` holds a claim for an instant
 
 
-class Claim:
-    """A claim that is ours, until `with` ends."""
-
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path, self._handle = path, handle
-
-    def say(self, share: float) -> None:
-        """How far the work is, 0 to 1."""
-        with suppress(OSError):  # a disk that is full for a moment; if it stays so, storing the result tells
-            os.pwrite(self._handle, SHARE.format(share).encode(), 0)
-
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.path.unlink(missing_ok=True)
-        os.close(self._handle)
-
-
-def take(directory: Path, task: str) -> Claim | None:
-    """The claim on `task` below `directory` (made if missing), None where a living worker has it."""
+@contextmanager
+def claimed(directory: Path, task: str) -> Iterator[bool]:
+    """Whether the claim on `task` below `directory` (made if missing) is ours, until `with` ends; False where a living
+    worker has it."""
     directory.mkdir(parents=True, exist_ok=True)
-    path, deadline = directory / f"{task}.claim", time.monotonic() + PATIENCE_S
+    path = directory / f"{task}.claim"
+    handle = _locked(path)
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            path.unlink(missing_ok=True)
+            os.close(handle)
+
+
+def _locked(path: Path) -> int | None:
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(handle), os.stat(path)):
-                os.ftruncate(handle, 0)  # of what a dead owner wrote
-                return Claim(path, handle)
+                return handle
         except FileNotFoundError:  # its owner has removed it since
             pass
         except BlockingIOError:
@@ -62,19 +52,20 @@ def take(directory: Path, task: str) -> Claim | None:
         os.close(handle)
 
 
-def progress_of(directory: Path, task: str) -> float | None:
-    """The share done (0..1) of the living claim on `task`, None where no worker has one."""
-    with suppress(FileNotFoundError, NotADirectoryError), open(directory / f"{task}.claim", "rb") as handle:
-        try:
+def is_taken(directory: Path, task: str) -> bool:
+    """Whether a living worker has the claim on `task`."""
+    try:
+        with open(directory / f"{task}.claim", "rb") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return float(handle.read() or 0)
-    return None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def clear(directory: Path) -> None:
     """Remove the claims of dead workers below `directory`: one may be killed after it stored its result."""
     for path in directory.glob("*.claim"):
-        if (claim := take(directory, path.stem)) is not None:
-            with claim:
-                pass
+        with claimed(directory, path.stem):
+            pass

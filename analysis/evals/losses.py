@@ -33,7 +33,7 @@ from data.windows import batches, packed, part_of, window_starts
 from scaling.study.types import Count, Distinct
 
 from .model import LoadedModel, token_nats
-from .task import Reader, Say, Settings, Task
+from .task import Reader, Settings, Task
 
 WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
 SHORTEST, FACTOR = 512, 16  # context lengths of `extrapolate`: tokens, and times the training length
@@ -125,17 +125,13 @@ def spans(n_targets: int, window: int, stride: int) -> Iterator[Span]:
         done = end
 
 
-def scored(
-    model: LoadedModel, tokens: Any, windows: Sequence[Span], length: int, rows: int, say: Say
-) -> Iterator[np.ndarray]:
+def scored(model: LoadedModel, tokens: Any, windows: Sequence[Span], length: int, rows: int) -> Iterator[np.ndarray]:
     """Of each window of `length` tokens the nats of those of its tokens that count. rows: of a forward pass."""
-    starts, counts = zip(*windows, strict=True)
-    n_done = 0
-    for batch in batches(tokens, starts, length, rows):
-        nats = token_nats(model, batch)
-        yield from (row[length - n :] for row, n in zip(nats, counts[n_done : n_done + len(batch)], strict=True))
-        n_done += len(batch)
-        say(n_done / len(windows))
+    counts = iter(windows)
+    for batch in batches(tokens, [start for start, _ in windows], length, rows):
+        for nats in token_nats(model, batch):
+            _, n_new = next(counts)
+            yield nats[length - n_new :]
 
 
 def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:
@@ -170,7 +166,7 @@ class Validation(OfText):
             return max(1, wanted // length) * length
         return len(window_starts(reader.held_out, length, wanted)) * length
 
-    def evaluate(self, model: LoadedModel, prepared: Text, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Text) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
 
         `by_source`: of a mixture the same of each source's windows. `window_nats`: the sum over each window, as
@@ -179,7 +175,7 @@ class Validation(OfText):
         length, tokens, bytes_of = model.context_length, prepared.tokens, model.tokenizer.n_bytes
         starts = window_starts(prepared.parts, length, self.chosen.validation_tokens)
         windows = [(start, length) for start in starts.tolist()]
-        rows = scored(model, tokens, windows, length, self.chosen.batch_rows, say)
+        rows = scored(model, tokens, windows, length, self.chosen.batch_rows)
         nats = np.array([row.sum(dtype=float) for row in rows])
         n_bytes = np.array([bytes_of[tokens[start + 1 : start + 1 + length]].sum() for start, _ in windows])
 
@@ -237,10 +233,10 @@ class Perplexity(OfText):
     def check(self, reader: Reader) -> None:
         self._windows(reader.context_length, 1)
 
-    def evaluate(self, model: LoadedModel, prepared: Text, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Text) -> dict[str, Any]:
         n_tokens, n_bytes, n_words = len(prepared.tokens) - 1, len(prepared.text.encode()), len(prepared.text.split())
         window, windows = self._windows(model.context_length, n_tokens)
-        rows = scored(model, prepared.tokens, windows, window, self.chosen.batch_rows, say)
+        rows = scored(model, prepared.tokens, windows, window, self.chosen.batch_rows)
         nats = sum(float(row.sum(dtype=float)) for row in rows)
         return losses(nats, n_tokens, n_bytes) | {
             "byte_perplexity": exp_or_none(nats / n_bytes),
@@ -300,23 +296,16 @@ class Extrapolate(OfText):
         if parts := self.parts(reader):
             self._windows(self._lengths(reader.context_length), parts)
 
-    def evaluate(self, model: LoadedModel, prepared: Text, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Text) -> dict[str, Any]:
         """perplexity@N for each length N. Lengths beyond the text are left out and counted."""
         wanted = self._lengths(model.context_length)
         windows = self._windows(wanted, prepared.parts)
         longest = max(windows)
-        n_read, n_all = 0, sum(length * len(of_length) for length, of_length in windows.items())
         perplexity: dict[str, float | None] = {}
         for length, of_length in windows.items():
-            n_tokens = length * len(of_length)
-
-            def say_more(share: float, before: int = n_read, n_tokens: int = n_tokens) -> None:
-                say((before + share * n_tokens) / n_all)
-
             rows = max(1, self.chosen.batch_tokens // length)
-            nats = np.concatenate(list(scored(model, prepared.tokens, of_length, length, rows, say_more)))
+            nats = np.concatenate(list(scored(model, prepared.tokens, of_length, length, rows)))
             perplexity[f"perplexity@{length}"] = exp_or_none(float(nats.mean(dtype=float)))
-            n_read += n_tokens
         finite = [value for value in perplexity.values() if value is not None]
         return {
             **perplexity,

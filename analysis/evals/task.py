@@ -9,7 +9,7 @@ your own with `make(name, context)`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
     from .model import LoadedModel
-
-Say = Callable[[float], None]  # gets the share done, 0 to 1
 
 
 class MissingData(InputError):
@@ -128,7 +126,7 @@ class Task(ABC):
         changed."""
 
     @abstractmethod
-    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Any) -> dict[str, Any]:
         """The result's values: numbers (null where a number is missing), or lists and dictionaries of numbers.
 
         Numbers at the top level become rows of results/evals.parquet, NAME_stderr the standard error of NAME;

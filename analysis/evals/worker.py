@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims import Claim, progress_of, take
+from analysis.claims import claimed, is_taken
 from arch.errors import InputError
 
 from .matrix import Matrix, Pair, RunCheckpoint
@@ -66,13 +66,10 @@ class Worker:
         if self._is_settled(pair):
             return True
         try:
-            claim = take(pair.checkpoint.results, pair.task.name)
-            if claim is None:
-                return False
-            with claim:
-                if self._is_settled(pair):  # by whoever held the claim before
-                    return True
-                if reason := self._evaluate(pair, claim):
+            with claimed(pair.checkpoint.results, pair.task.name) as is_ours:
+                if not is_ours or self._is_settled(pair):  # by whoever held the claim before
+                    return is_ours
+                if reason := self._evaluate(pair):
                     pair.fail(self._attempt, reason)
         except OSError as error:
             raise InputError(f"{pair.path}: cannot be written ({error.strerror}); mend that and run again") from None
@@ -82,12 +79,12 @@ class Worker:
         return True
 
     def _is_claimed(self, pair: Pair) -> bool:
-        return not self._is_settled(pair) and progress_of(pair.checkpoint.results, pair.task.name) is not None
+        return not self._is_settled(pair) and is_taken(pair.checkpoint.results, pair.task.name)
 
     def _is_settled(self, pair: Pair) -> bool:
         return pair.stored() is not None or pair.failed(self._attempt) is not None
 
-    def _evaluate(self, pair: Pair, claim: Claim) -> str:
+    def _evaluate(self, pair: Pair) -> str:
         """Evaluate and store one pair. Returns why it failed, "" where it did not."""
         try:
             model = self._open(pair.checkpoint)
@@ -96,7 +93,7 @@ class Worker:
                 self._prepared[key] = pair.task.prepare(model.tokenizer)
             start = time.perf_counter()
             model.n_tokens_read = 0
-            values = pair.task.evaluate(model, self._prepared[key], claim.say)
+            values = pair.task.evaluate(model, self._prepared[key])
             seconds = time.perf_counter() - start
         except InputError as error:
             return str(error).removeprefix(f"{pair.task.name}: ")

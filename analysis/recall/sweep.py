@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from analysis.claims import take
+from analysis.claims import claimed
 from data.files import read_json, write_json
 
 from .recipe import Problem, Run, Sweep, Trial
@@ -119,7 +118,7 @@ def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
     return {unit: settle(sweep, unit, partial(stored, sweep, directory, unit)) for unit in units(sweep)}
 
 
-def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]) -> Iterator[Outcome]:
+def work(sweep: Sweep, directory: Path, device: str, say: Callable[[str], None]) -> Iterator[Outcome]:
     """Train the units that are missing and that no other worker has claimed; yields each when it is complete. Several
     processes may work at once."""
     from .training import train  # torch
@@ -127,19 +126,16 @@ def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]
     for unit in units(sweep):
         if settle(sweep, unit, partial(stored, sweep, directory, unit)) is not None:
             continue
-        claim = take(directory / "cells", unit.name)
-        if claim is None:
-            continue
-        with claim:
+        with claimed(directory / "cells", unit.name) as is_ours:
+            if not is_ours:
+                continue
 
-            def run(trial: Trial, seed: int, unit: Unit = unit, claim: Any = claim) -> Run:
+            def run(trial: Trial, seed: int, unit: Unit = unit) -> Run:
                 trained = stored(sweep, directory, unit, trial, seed)
                 if trained is None:
-                    trained = train(
-                        sweep, unit.arch, unit.problem, unit.width, trial, seed, device=device, report=claim.say
-                    )
+                    trained = train(sweep, unit.arch, unit.problem, unit.width, trial, seed, device=device)
                     _store(sweep, directory, unit, trained)
-                    tell(f"{unit.name} rate {trial} seed {seed}: {trained.accuracy:.3f}, {trained.seconds:.0f} s")
+                    say(f"{unit.name} rate {trial} seed {seed}: {trained.accuracy:.3f}, {trained.seconds:.0f} s")
                 return trained
 
             outcome = settle(sweep, unit, run)

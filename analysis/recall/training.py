@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -19,10 +18,10 @@ BETAS, GRAD_CLIP = (0.9, 0.95), 1.0
 
 def train(
     sweep: Sweep, arch: str, problem: Problem, width: int, trial: Trial, seed: int, *,
-    device: str = "cpu", report: Callable[[float], None] | None = None,
+    device: str = "cpu",
 ) -> Run:  # fmt: skip
     """Train one cell: a new batch each step, the trial's rate after a linear warm-up, then a cosine to 0 at the last
-    step. report(share done) after each evaluation on the held-out rows. On a GPU the forward pass is under bf16
+    step. On a GPU the forward pass is under bf16
     autocast, on a CPU in fp32."""
     start, whole = time.perf_counter(), sweep.steps_of(arch)
     rate = trial.rate
@@ -47,8 +46,6 @@ def train(
         optimizer.step()
         if step % sweep.every == 0 or step == whole:
             curve.append((step, accuracy(model, sweep, problem, device)))
-            if report:
-                report(step / whole)
             if curve[-1][1] >= sweep.done:
                 break
     return Run(rate, seed, tuple(curve), time.perf_counter() - start, trial.ratio)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
-NAMED = 3  # evaluations that the line of progress names
 
 
 @dataclass(frozen=True)
@@ -319,19 +318,13 @@ class EvalProgress:
         self.open = [pair for pair in self.open if pair not in self.done and pair not in self.failed]
 
     def line(self) -> str:
-        """One line for people: counts, time left at the pace so far by the models' cost, what the workers are at."""
-        from analysis.claims import progress_of
-
+        """One line for people: counts, and the time left at the pace so far by the models' cost."""
         self.refresh()
-        now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
-        shares = {pair: share for pair, share in now if share is not None}
         elapsed = time.monotonic() - self._begun
-        work = sum(_work_of(pair) for pair in self.done)
-        left = sum(_work_of(pair) * (1 - shares.get(pair, 0.0)) for pair in self.open)
+        work, left = (sum(map(_work_of, pairs)) for pairs in (self.done, self.open))
         text = f"eval: {len(self.done)}/{len(self.done) + len(self.failed) + len(self.open)} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
-        text += f", {duration(round(elapsed * left / work))} left" if work else f", {duration(round(elapsed))} so far"
-        return "; ".join([text, *(f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED])])
+        return text + (f", {duration(round(elapsed * left / work))} left" if work else f", {duration(round(elapsed))}")
 
 
 @cache

@@ -3,51 +3,46 @@
 import multiprocessing
 import subprocess
 import sys
+from contextlib import ExitStack
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from analysis.claims import clear, progress_of, take
+from analysis.claims import claimed, clear, is_taken
 
 HOLD = (
-    "import sys, time, pathlib; from analysis.claims import take\n"
-    "with take(pathlib.Path(sys.argv[1]), 'task') as claim:\n"
-    "    claim.say(0.5); print('held', flush=True); time.sleep(60)\n"
+    "import sys, time, pathlib; from analysis.claims import claimed\n"
+    "with claimed(pathlib.Path(sys.argv[1]), 'task'):\n"
+    "    print('held', flush=True); time.sleep(60)\n"
 )
 
 
 def hold(directory: Path) -> "subprocess.Popen[str]":
-    """A process that holds the claim, half way through."""
+    """A process that holds the claim."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(directory)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process
 
 
 def test_a_claim_is_one_owners_and_ends(tmp_path: Path) -> None:
-    claim = take(tmp_path / "evals", "task")
-    assert claim is not None
-    with claim:
-        assert take(tmp_path / "evals", "task") is None
-        with take(tmp_path / "evals", "another"):  # type: ignore[union-attr]
-            pass
-        assert progress_of(tmp_path / "evals", "task") == 0
-        claim.say(1)
-        claim.say(0.25)
-        assert progress_of(tmp_path / "evals", "task") == 0.25
-    assert list((tmp_path / "evals").iterdir()) == []
-    assert progress_of(tmp_path / "evals", "task") is None
-    assert take(tmp_path / "evals", "task") is not None
+    folder = tmp_path / "evals"
+    with claimed(folder, "task") as first, claimed(folder, "task") as second, claimed(folder, "another") as other:
+        assert first and not second and other and is_taken(folder, "task")
+    assert list(folder.iterdir()) == [] and not is_taken(folder, "task")
+    with claimed(folder, "task") as again:
+        assert again
 
 
 def test_a_living_owner_keeps_its_claim_and_a_killed_one_loses_it(tmp_path: Path) -> None:
     process = hold(tmp_path)
     clear(tmp_path)
-    assert take(tmp_path, "task") is None and progress_of(tmp_path, "task") == 0.5
+    with claimed(tmp_path, "task") as is_ours:
+        assert not is_ours and is_taken(tmp_path, "task")
     process.kill()
     process.wait()
-    assert progress_of(tmp_path, "task") is None
-    with take(tmp_path, "task"):  # type: ignore[union-attr]
-        assert take(tmp_path, "task") is None and progress_of(tmp_path, "task") == 0
-    (tmp_path / "left.claim").write_text("0.5")
+    assert not is_taken(tmp_path, "task")
+    with claimed(tmp_path, "task") as is_ours, claimed(tmp_path, "task") as twice:
+        assert is_ours and not twice
+    (tmp_path / "left.claim").touch()
     clear(tmp_path)
     assert list(tmp_path.iterdir()) == []
     clear(tmp_path / "absent")
@@ -56,9 +51,9 @@ def test_a_living_owner_keeps_its_claim_and_a_killed_one_loses_it(tmp_path: Path
 def _race(directory: Path, together: Barrier, n_held: "multiprocessing.Queue[int]") -> None:
     """Take what can be taken of 50 claims of a dead owner, at the same moment as the others; count it."""
     together.wait(600)
-    held = [claim for i in range(50) if (claim := take(directory, f"task{i}")) is not None]
-    n_held.put(len(held))
-    together.wait(600)  # hold them all until everybody has tried
+    with ExitStack() as held:
+        n_held.put(sum(held.enter_context(claimed(directory, f"task{i}")) for i in range(50)))
+        together.wait(600)  # hold them all until everybody has tried
 
 
 def test_a_race_for_dead_claims_has_one_winner_each(tmp_path: Path) -> None:

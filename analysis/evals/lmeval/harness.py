@@ -210,23 +210,20 @@ class AnswerTooLong(Exception):
 
 
 class CountingLM(HFLM):
-    """HFLM that reports its progress and counts what it cut. Raises AnswerTooLong.
+    """HFLM that counts what it cut. Raises AnswerTooLong.
 
     max_length: tokens of a window, prompt and continuation together. tokens: of each text that was tokenised, by text:
     lm-eval asks for a prompt's again with each answer, and each model again. n_truncated: requests that lost tokens on
     their left; n_requests: all of them, windows of rolling perplexity included.
     """
 
-    def __init__(
-        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float], None],
-        max_gen_toks: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, model: Any, tokenizer: Any, max_length: int, batch_size: int, max_gen_toks: int) -> None:
         super().__init__(
             pretrained=model, tokenizer=tokenizer, backend="causal", max_length=max_length, batch_size=batch_size
         )
-        self._gen_toks, self._say = max_gen_toks, say
+        self._gen_toks = max_gen_toks
         self.tokens: dict[str, np.ndarray] = {}
-        self.n_truncated = self.n_requests = self._done = 0
+        self.n_truncated = self.n_requests = 0
 
     @property
     def max_gen_toks(self) -> int:
@@ -252,35 +249,16 @@ class CountingLM(HFLM):
         longest = max((len(answer) for _, _, answer in requests), default=0)
         if longest > self.max_length:
             raise AnswerTooLong(longest)
-        self._begin(len(requests), sum(len(asked) + len(answer) > self.max_length + 1 for _, asked, answer in requests))
-        return super()._loglikelihood_tokens(requests, True, override_bs)
-
-    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
-        return super().loglikelihood_rolling(requests, True)
-
-    def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
-        return super().loglikelihood(requests, True)
+        self.n_requests += len(requests)
+        self.n_truncated += sum(len(asked) + len(answer) > self.max_length + 1 for _, asked, answer in requests)
+        return super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
         room = self.max_length - self._gen_toks
-        self._begin(len(requests), sum(len(self.tok_encode(request.args[0])) > room for request in requests))
-        return super().generate_until(requests, True)
-
-    def _model_call(self, inps: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        logits: torch.Tensor = super()._model_call(inps, **kwargs)
-        self._progress(len(inps))
-        return logits
+        self.n_requests += len(requests)
+        self.n_truncated += sum(len(self.tok_encode(request.args[0])) > room for request in requests)
+        return super().generate_until(requests, disable_tqdm)
 
     def _model_generate(self, context: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         # a row ends with its end-of-text, also where others of its batch go on: lm-eval would score what stands behind
-        tokens = super()._model_generate(context, *args, eos_token_id=self.eot_token_id, **kwargs)
-        self._progress(len(context))
-        return tokens
-
-    def _begin(self, requests: int, truncated: int) -> None:
-        self.n_requests += requests
-        self.n_truncated += truncated
-
-    def _progress(self, rows: int) -> None:
-        self._done += rows
-        self._say(min(1.0, self._done / max(self.n_requests, 1)))
+        return super()._model_generate(context, *args, eos_token_id=self.eot_token_id, **kwargs)

@@ -20,7 +20,7 @@ from data.files import sha256
 from scaling.study.types import Count
 
 from ..model import LoadedModel
-from ..task import Reader, Say, Settings, Task, TaskContext
+from ..task import Reader, Settings, Task, TaskContext
 from .rows import read_rows
 from .sets import DATA, TASKS
 
@@ -112,7 +112,7 @@ class LmEvalTask(Task):
         rows = read_rows(self.data_path(), self.name, self.spec.data)
         return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer))
 
-    def evaluate(self, model: LoadedModel, prepared: Prepared, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Prepared) -> dict[str, Any]:
         """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
         and n_documents, n_requests, n_truncated (requests that lost tokens on their left), max_length."""
         from lm_eval.evaluator import evaluate
@@ -120,7 +120,7 @@ class LmEvalTask(Task):
         from .harness import AnswerTooLong, CountingLM, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
-        lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, self.chosen.batch_size, say, new_tokens)
+        lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, self.chosen.batch_size, new_tokens)
         lm.tokens = prepared.tokens
         # bars of its own, which know nothing of the whole; an exception still comes through
         with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.evals.model import LoadedModel
-from analysis.evals.task import MissingData, Reader, Say, Task, TaskContext
+from analysis.evals.task import MissingData, Reader, Task, TaskContext
 from arch.errors import InputError
 
 from .prompts import Needle, Prompts, folder_hash, make_prompts, read_haystack
@@ -75,7 +75,7 @@ class Niah(Task):
         except InputError as error:
             raise InputError(f"{self.name}: {error}") from None
 
-    def evaluate(self, model: LoadedModel, prepared: Prompts, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Prompts) -> dict[str, Any]:
         """The tables' columns in per cent (scores.py), the mean over lengths inside and beyond the training context,
         and the grid: `scores` 1..10 and `answers`, [n_lengths][n_depths].
 
@@ -85,10 +85,9 @@ class Niah(Task):
 
         lengths = list(prepared.columns)
         beyond = np.array(lengths) > model.context_length
-        answers: list[list[str]] = []
-        for i, cells in enumerate(prepared.columns.values()):
-            say(sum(lengths[:i]) / sum(lengths))
-            answers.append(generate_answers(model, prepared, cells, self.chosen.max_new_tokens))
+        answers = [
+            generate_answers(model, prepared, cells, self.chosen.max_new_tokens) for cells in prepared.columns.values()
+        ]
         needles = [cell.needle for cells in prepared.columns.values() for cell in cells]
         scores = _scores(answers, needles)
         values = measures(scores, lengths, self.chosen.alpha_c, self.chosen.alpha_d, self.chosen.threshold)

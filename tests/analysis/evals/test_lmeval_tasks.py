@@ -46,7 +46,7 @@ def read_rows(path):
 
 def run(name, model, rows=ROWS, **settings):
     task = make(name, TaskContext(Path("corpus"), rows, {name: settings} if settings else {}))
-    return task.evaluate(model, task.prepare(model.tokenizer), lambda share: None)
+    return task.evaluate(model, task.prepare(model.tokenizer))
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,8 @@ def test_every_task_runs_offline(name, model, monkeypatch):
     rows = read_rows(ROWS / DATA[TASKS[name].data].file)
     n_documents = len(merge_references(rows)) if TASKS[name].scrolls else len(rows)
     assert 3 <= len(rows) <= 5
-    shares = []
     task = make(name, TaskContext(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
-    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share: shares.append(share))
+    values = task.evaluate(model, task.prepare(model.tokenizer))
     assert values["n_documents"] == n_documents and values["n_requests"] >= n_documents
     for metric in TASKS[name].metrics:
         most = 100 if TASKS[name].scrolls and not metric.startswith("acc") else 1
@@ -72,7 +71,6 @@ def test_every_task_runs_offline(name, model, monkeypatch):
             assert values[metric] > 1
         else:
             assert 0 <= values[metric] <= most
-    assert shares == sorted(shares) and shares[-1] == 1.0
     assert not [key for key in values if key.startswith("fewshot")] and values["max_length"] == WINDOW
 
 
@@ -96,7 +94,7 @@ def judged(name, rows, likely):
     from lm_eval.evaluator import evaluate
 
     tokenizer = hf_tokenizer(get_tokenizer("bytes"))
-    lm = Judge(hf_model(loaded().model), tokenizer, WINDOW, 4, lambda share: None, 8)
+    lm = Judge(hf_model(loaded().model), tokenizer, WINDOW, 4, 8)
     lm.likely = likely
     return evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)["results"][name]
 
@@ -188,7 +186,7 @@ def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, mo
     prepared = task.prepare(model.tokenizer)
     results = []
     for asked_model in (model, other, model):
-        values = task.evaluate(asked_model, prepared, lambda share: None)
+        values = task.evaluate(asked_model, prepared)
         results.append((values, [request.resps for request in prepared.task.instances]))
         monkeypatch.setattr(type(prepared.task), "fewshot_context", lambda *a, **k: pytest.fail("built again"))
     monkeypatch.undo()
@@ -204,7 +202,7 @@ def test_an_answer_ends_with_its_end_of_text_in_every_batch_size():
 
     def texts(size):
         tokenizer = hf_tokenizer(get_tokenizer("bytes"))
-        lm = CountingLM(hf_model(adapted.model), tokenizer, WINDOW, size, lambda share: None, 24)
+        lm = CountingLM(hf_model(adapted.model), tokenizer, WINDOW, size, 24)
         requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
         with torch.no_grad():
             return lm.generate_until(requests)

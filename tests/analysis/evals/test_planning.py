@@ -65,7 +65,7 @@ def test_tokens_are_known_before(
     (task,) = make_tasks([name], TaskContext(study.directory / "corpus", data, {name: settings}))
     expected = task.forward_tokens(readers(study.directory / "corpus", "bytes", study.runs())["llama-14k-c32-s0"])
     model.n_tokens_read = 0
-    task.evaluate(model, task.prepare(model.tokenizer), lambda share: None)
+    task.evaluate(model, task.prepare(model.tokenizer))
     assert expected and 1 / (1 + off) <= expected / model.n_tokens_read <= 1 + off
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import analysis.evals.worker
-from analysis.claims import take
+from analysis.claims import claimed
 from analysis.evals.matrix import CurrentResults, Matrix, read_current
 from analysis.evals.matrix import matrix_of as expand
 from analysis.evals.registry import ENTRIES, make_tasks
@@ -149,9 +149,7 @@ def test_a_damaged_checkpoint_fails_alone(study: StudySpec) -> None:
 def test_a_checkpoint_that_another_worker_is_at_comes_last(study: StudySpec) -> None:
     """Then the worker helps with its remaining tasks, and leaves the claimed one alone."""
     matrix = matrix_of(study)
-    claim = take(matrix.pairs[0].checkpoint.results, "one")
-    assert claim is not None
-    with claim:
+    with claimed(matrix.pairs[0].checkpoint.results, "one"):
         _, lines = work(study, matrix)
     assert [line.split(":")[0] for line in lines] == [
         "tnl-14k-c32-s0/00000002 one",

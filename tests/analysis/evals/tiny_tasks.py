@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from analysis.evals.model import LoadedModel
-from analysis.evals.task import Say, Settings, Task, TaskContext
+from analysis.evals.task import Settings, Task, TaskContext
 from arch.errors import InputError
 from arch.outside import allow
 from data.tokenizer import Tokenizer
@@ -38,8 +38,7 @@ class Tiny(Task):
 
         return torch.tensor([tokenizer.encode(self.name)])
 
-    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
-        say(0.5)
+    def evaluate(self, model: LoadedModel, prepared: Any) -> dict[str, Any]:
         time.sleep(self.chosen.seconds)
         while self.name == "three" and os.environ.get("TINY_WAIT") == f"{model.config.arch} {model.config.d_model}":
             time.sleep(1.0)  # for a test to kill us

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.claims import take
+from analysis.claims import claimed
 from data.files import MANIFEST, read_json, write_json
 from scaling.cli.main import main
 from scaling.study.cost import expected_work
@@ -153,9 +153,7 @@ def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
 def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
     """Each worker mode start takes its share without a lock, as a scheduler's array elements do."""
     tasks = ("--tasks", f"{HERE}:four")
-    lock = take(folder / "out/small/runs/tnl-14k-c32-s0/evals/00000003", "four")  # somebody is at this one
-    assert lock is not None
-    with lock:
+    with claimed(folder / "out/small/runs/tnl-14k-c32-s0/evals/00000003", "four"):  # somebody is at this one
         share = [word for step in (3, 4) for word in ("--checkpoint", f"tnl-14k-c32-s0/{step}")]
         element = scaling_eval(folder, *tasks, *share, name="worker")
     assert element.returncode == 0, element.stderr

@@ -37,12 +37,8 @@ def context(tmp_path_factory):
     return TaskContext(data / "no-corpus", data, {name: SMALL for name in VARIANTS})
 
 
-def quiet(share):
-    assert 0 <= share <= 1
-
-
 def run(task, model):
-    return task.evaluate(model, task.prepare(model.tokenizer), quiet)
+    return task.evaluate(model, task.prepare(model.tokenizer))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
