@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -118,17 +118,14 @@ def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
     return {unit: settle(sweep, unit, partial(stored, sweep, directory, unit)) for unit in units(sweep)}
 
 
-def work(sweep: Sweep, directory: Path, device: str, say: Callable[[str], None]) -> Iterator[Outcome]:
-    """Train the units that are missing and that no other worker has claimed; yields each when it is complete. Several
-    processes may work at once."""
+def work(sweep: Sweep, directory: Path, device: str, say: Callable[[str], None]) -> None:
+    """Train the units that are missing and that no other worker has claimed. Several processes may work at once."""
     from .training import train  # torch
 
     for unit in units(sweep):
         if settle(sweep, unit, partial(stored, sweep, directory, unit)) is not None:
             continue
         with claimed(directory / "cells", unit.name) as is_ours:
-            if not is_ours:
-                continue
 
             def run(trial: Trial, seed: int, unit: Unit = unit) -> Run:
                 trained = stored(sweep, directory, unit, trial, seed)
@@ -138,9 +135,8 @@ def work(sweep: Sweep, directory: Path, device: str, say: Callable[[str], None])
                     say(f"{unit.name} rate {trial} seed {seed}: {trained.accuracy:.3f}, {trained.seconds:.0f} s")
                 return trained
 
-            outcome = settle(sweep, unit, run)
-        if outcome is not None:
-            yield outcome
+            if is_ours:
+                settle(sweep, unit, run)
 
 
 def _store(sweep: Sweep, directory: Path, unit: Unit, run: Run) -> None:

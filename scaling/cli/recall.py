@@ -37,7 +37,13 @@ def recall(
     chosen = read_sweep(sweep)
     directory = out / chosen.name
     if worker:
-        return _work(chosen, directory)
+        import torch
+
+        from analysis.recall.sweep import work
+
+        torch.set_num_threads(1)  # the models are too small for more
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return work(chosen, directory, device, lambda line: print(line, flush=True))
     outcome_of = outcomes(chosen, directory)
     todo = [unit.name for unit, outcome in outcome_of.items() if outcome is None]
     if dry_run:
@@ -56,33 +62,22 @@ def recall(
     if todo:
         _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)
         outcome_of = outcomes(chosen, directory)
-    from analysis.recall.figure import HEADINGS, table, write
+    from analysis.recall.figure import table, write
     from arch.tables import text_table
 
     result = write(chosen, outcome_of, directory)
     if as_json:
         print_json(result)
     else:
-        settled = [outcome for outcome in outcome_of.values() if outcome is not None]
-        print(f"{result['summary']}\n\n{text_table(HEADINGS, table(chosen, settled))}")
+        rows = table(result["rows"])
+        heads = tuple(rows[0]) if rows else ()
+        print(f"{result['summary']}\n\n{text_table(heads, [tuple(row.values()) for row in rows])}")
         print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")
     if result["missing"]:
         tell(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
         raise typer.Exit(1)
-
-
-def _work(chosen: Any, directory: Path) -> None:
-    import torch
-
-    from analysis.recall.sweep import work
-
-    torch.set_num_threads(1)  # the models are too small for more
-    for _ in work(
-        chosen, directory, "cuda" if torch.cuda.is_available() else "cpu", lambda line: print(line, flush=True)
-    ):
-        pass
 
 
 def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:
