@@ -95,7 +95,7 @@ def figure(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> go.Figure:
 
 def write(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None], directory: Path) -> dict[str, Any]:
     """Write recall.json, index.html and, where Chrome is installed, recall.png. Returns their paths and the records."""
-    shown = {
+    shown: dict[str, Any] = {
         "summary": sweep.summary(),
         "rows": [record(sweep, outcome) for outcome in outcomes.values() if outcome is not None],
         "missing": [unit.name for unit, outcome in outcomes.items() if outcome is None],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -79,7 +80,7 @@ def study(
     require_checkpoints(request)
     if dry_run:
         todo = missing_evaluations(request, options)
-        print_json(todo.to_dict()) if study.as_json else print(todo.text())
+        print_json(vars(todo)) if study.as_json else print(todo.text())
         raise typer.Exit(1 if todo.refused else 0)
     with request.writing():
         result = eval_stage(request, options)
@@ -98,52 +99,38 @@ def study(
 
 
 @dataclass(frozen=True)
-class TaskForecast:
-    """How long one task takes on the checkpoints that lack it. forward_tokens: of all of them together, about, None
-    where the task does not know; seconds: of one worker."""
-
-    task: str
-    checkpoints: int
-    forward_tokens: int | None
-    seconds: float | None
-
-
-@dataclass(frozen=True)
 class Missing:
     """What `eval study` would do. pairs: of the whole matrix; missing: {task: [checkpoints]}; refused: {task or
-    RUN/STEP: why}; forecast: of each task that is missing; basis: what the seconds follow from."""
+    RUN/STEP: why}; forward_tokens: by task, of all its checkpoints, about, without tasks that do not know; seconds: of
+    these, of one worker on this machine; basis: what they follow from."""
 
     pairs: int
     missing: dict[str, list[str]]
     refused: dict[str, str]
     n_refused: int
-    forecast: Sequence[TaskForecast]
+    forward_tokens: dict[str, int]
+    seconds: float
     basis: str
     workers: int
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return vars(self) | {"forecast": [vars(task) for task in self.forecast]}
-
     def text(self) -> str:
-        """A table of tasks, then what their times follow from and what cannot be done."""
-        rows = []
-        for task in self.forecast:
-            tokens = "-" if task.forward_tokens is None else count(task.forward_tokens)
-            time = "-" if task.seconds is None else duration(task.seconds)
-            rows.append((task.task, f"{task.checkpoints:,}", tokens, time))
+        """A table of tasks, then how long they take and what cannot be done."""
+        rows = [
+            (task, f"{len(names):,}", count(self.forward_tokens[task]) if task in self.forward_tokens else "-")
+            for task, names in self.missing.items()
+            if names
+        ]
         n_missing = sum(map(len, self.missing.values()))
-        seconds = sum(task.seconds or 0.0 for task in self.forecast)
         workers = min(self.workers, max(1, n_missing))
-        with_workers = f", about {duration(seconds / workers)} with {counted(workers, 'worker')} ({self.basis} pace)"
+        time = f", about {duration(self.seconds / workers)} with {counted(workers, 'worker')} ({self.basis} pace)"
         notes = [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
         notes.append(
             f"{counted_of(n_missing, self.pairs, 'evaluation')} to do"
-            + (with_workers if seconds else "")
+            + (time if self.seconds else "")
             + (f", {self.n_refused:,} cannot be done" if self.n_refused else "")
             + " (dry run: nothing was written)"
         )
-        heads = ("task", "checkpoints", "forward tokens, about", "expected time")
+        heads = ("task", "checkpoints", "forward tokens, about")
         return "\n".join([*([text_table(heads, rows)] if rows else []), *wrapped(notes)])
 
 
@@ -153,23 +140,23 @@ def missing_evaluations(request: Request, options: EvalOptions) -> Missing:
 
     request.check_runs()
     matrix, pace, readers = eval_matrix(request, options), pace_here(request), readers_of(request)
-    missing = [pair for pair in matrix.pairs if pair.stored() is None]
-    todo = {name: [pair for pair in missing if pair.task.name == name] for name in matrix.tasks}
-    forecasts = []
-    for name, pairs in todo.items():
-        tokens = [pair.task.forward_tokens(readers[pair.checkpoint.run.run_id]) for pair in pairs]
-        known = [n for n in tokens if n is not None]
-        if pairs and len(known) == len(pairs):
-            seconds = [pace.seconds(name, pair.checkpoint.run, n) for pair, n in zip(pairs, known, strict=True)]
-            forecasts.append(TaskForecast(name, len(pairs), sum(known), sum(seconds)))
-        elif pairs:
-            forecasts.append(TaskForecast(name, len(pairs), None, None))
+    missing: dict[str, list[str]] = {name: [] for name in matrix.tasks}
+    tokens, seconds = dict[str, int](), 0.0
+    tokens_of = cache(lambda task, reader: task.forward_tokens(reader))  # reads its data
+    for pair in matrix.pairs:
+        if pair.stored() is None:
+            task, run = pair.task.name, pair.checkpoint.run
+            missing[task].append(pair.checkpoint.name)
+            if (n_tokens := tokens_of(pair.task, readers[run.run_id])) is not None:
+                tokens[task] = tokens.get(task, 0) + n_tokens
+                seconds += pace.seconds(task, run, n_tokens)
     return Missing(
         pairs=len(matrix.pairs) + matrix.n_refused,
-        missing={name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
+        missing=missing,
         refused=matrix.refused,
         n_refused=matrix.n_refused,
-        forecast=forecasts,
+        forward_tokens=tokens,
+        seconds=seconds,
         basis=pace.basis,
         workers=options.workers or at_once(request.study.jobs.parallel, 1),
     )

@@ -70,8 +70,8 @@ def recall(
         print_json(result)
     else:
         rows = table(result["rows"])
-        heads = tuple(rows[0]) if rows else ()
-        print(f"{result['summary']}\n\n{text_table(heads, [tuple(row.values()) for row in rows])}")
+        print(f"{result['summary']}\n")
+        print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]) if rows else "")
         print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")

@@ -249,19 +249,6 @@ def test_bad_input_is_one_line(tmp_path, model):
         make("piqa", TaskContext(Path("corpus"), ROWS, {"piqa": {"limits": 3}}))
 
 
-def test_the_key_follows_settings_and_data(tmp_path):
-    def key(rows=ROWS, **settings):
-        task = make("piqa", TaskContext(Path("corpus"), rows, {"piqa": settings}))
-        return task.settings(), task.data_hash()
-
-    assert key() == key(batch_size=1) and key()[0] != key(limit=2)[0]
-    shutil.copytree(ROWS, tmp_path / "rows")
-    path = tmp_path / "rows" / DATA["piqa"].file
-    assert key(tmp_path / "rows") == key()
-    path.write_text(path.read_text().replace("bread", "brown"))
-    assert key(tmp_path / "rows")[1] != key()[1]
-
-
 def test_a_window_too_short_for_an_answer_is_refused_with_the_length_that_it_needs(tmp_path, model):
     row = {"goal": "a", "sol1": "b" * 300, "sol2": "c" * 1200, "label": 0}
     (tmp_path / DATA["piqa"].file).parent.mkdir()

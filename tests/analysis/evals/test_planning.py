@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +102,9 @@ def test_a_dry_run_names_tokens_and_time(tmp_path: Path) -> None:
     (tmp_path / "needle/text.txt").write_text("A sentence of some words. " * 900)
     study = write_study(tmp_path, more=f"evaluation: {{validation_tokens: 320, data: {tmp_path}}}")
     todo = missing_evaluations(Request(study), EvalOptions(("niah", "validation", f"{HERE}:one")))
-    assert [row.checkpoints for row in todo.forecast] == [4, 4, 4, 4]
+    assert [len(names) for names in todo.missing.values()] == [4, 4, 4, 4] and todo.seconds > 0
     lines = todo.text().splitlines()
     cells = {line.split()[0]: line for line in lines}
-    assert "1.28k" in cells["validation"] and cells["one"].count("-") == 2
+    assert "1.28k" in cells["validation"] and cells["one"].endswith("-")
     last = " ".join(lines[-2:])
     assert "16 of 16 evaluations to do, about " in last and last.endswith("nothing was written)")
-    json.dumps(todo.to_dict())

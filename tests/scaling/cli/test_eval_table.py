@@ -75,36 +75,12 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
     assert not current_results(Request(study_of(evaluated))).lines()
 
 
-def test_other_settings_are_asked_for_with_set(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table(evaluated, "--json", "--set", "evaluation.settings={piqa: {limit: 2}}")
-    result = json.loads(capsys.readouterr().out)
-    assert result["left_out"][0]["why"] == "its settings changed (limit, max_length)"
-
-
 @pytest.mark.parametrize("command", [["study"], ["study", "--dry-run"], ["study", "--json"], ["table"]])
 def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluated: Path, tmp_path: Path) -> None:
     line = ["eval", command[0], str(evaluated / "small.yaml"), *command[1:]]
     with pytest.raises(InputError, match=r"small: no checkpoints yet in .*: train first, `scaling train "):
         app([*line, "--out", str(tmp_path / "out")], standalone_mode=False)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["study", "--tasks", "PIQA"], "did you mean 'piqa'?"),
-        (["study", "--checkpoints", "1,7"], "no run has a checkpoint of step 7"),
-        (["study", "--checkpoints", "-1"], "write all, last, or steps"),
-        (
-            ["worker", "--checkpoint", "tnl-14k-c32-s0/7"],
-            "/7: this run has no checkpoint of that step",
-        ),
-    ],
-)
-def test_options_that_cannot_be_meant(words: list[str], told: str, evaluated: Path) -> None:
-    with pytest.raises(InputError) as error:
-        app(["eval", words[0], str(evaluated / "small.yaml"), *words[1:]], standalone_mode=False)
-    assert told in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def fits(study: tuple[RunTable, pd.DataFrame]) -> StudyFits:
 
 def of(fits: StudyFits, task: str) -> TaskFit:
     assert fits.downstream is not None
-    return next(one for one in fits.downstream.tasks if one.task == task)
+    return next(fit for fit in fits.downstream.tasks if fit.task == task)
 
 
 def test_laws_of_a_study(fits: StudyFits) -> None:
@@ -94,7 +94,9 @@ def test_laws_of_a_study(fits: StudyFits) -> None:
         assert law.form == "logistic" and low < 2.5 < high
         assert law.parameters["L0"].value == pytest.approx(2.1, abs=0.05)
     text = of(fits, "wikitext").laws[1].parameters
-    assert {name: one.value for name, one in text.items()} == pytest.approx({"k": 1.3, "exponent": 1.0}, rel=0.03)
+    assert {name: estimate.value for name, estimate in text.items()} == pytest.approx(
+        {"k": 1.3, "exponent": 1.0}, rel=0.03
+    )
     assert fits.downstream
     assert [task.metric for task in fits.downstream.tasks if task.task == "lambada"] == ["perplexity", "acc"]
 

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from analysis.fits.tasks.by_run import fit_jackknife, fit_run_effect, whiten
 from analysis.fits.tasks.law import Law, Scores, fit_law, trend_of
 from analysis.scales import Scale
 from arch.errors import InputError
@@ -26,18 +25,6 @@ def test_the_parameters_of_each_form_are_recovered() -> None:
     assert values(logistic) == pytest.approx({"k": 3.1, "L0": 2.2}, rel=1e-6)
     power = fit_law(scores(np.exp(1.4 * LOSS**1.2), TEXT))
     assert values(power) == pytest.approx({"k": 1.4, "exponent": 1.2}, rel=1e-6)
-
-
-def test_the_optimum_is_that_of_a_grid() -> None:
-    table = drawn(np.random.default_rng(0), 6, run_noise=0.0)
-    law = fit_law(table)
-
-    def cost(k: float, middle: float) -> float:
-        return float((((expit(k * (middle - table.loss)) - table.fitted) / table.noise) ** 2).sum())
-
-    grid = min(cost(k, middle) for k in np.linspace(1, 4, 61) for middle in np.linspace(1.5, 3, 151))
-    k, middle = values(law).values()
-    assert k and middle and cost(k, middle) == pytest.approx(grid, rel=2e-2)
 
 
 def test_percent_and_the_order_of_rows_change_nothing() -> None:
@@ -121,33 +108,6 @@ def test_a_flat_task_is_withheld_and_a_good_one_is_not() -> None:
     assert trend_of(constant).reason == "every checkpoint has the same score"
     assert trend_of(drawn(random, 3)).reason == "3 run(s) have scores, 4 are needed"
     assert trend_of(scores(np.exp(1.3 * LOSS), TEXT)).reason == ""  # a perplexity that falls gets better
-
-
-def test_the_jackknife_is_that_of_leaving_each_run_out() -> None:
-    random, run = np.random.default_rng(1), np.repeat(np.arange(6), 7)
-    x = np.stack([np.ones(42), random.normal(size=42)], axis=1) / random.uniform(0.5, 2, 42)[:, None]
-    y = x @ [1.0, 0.3] + random.normal(size=6).repeat(7) + random.normal(size=42)
-    fit = fit_jackknife(x, y, run)
-    whole, *without = (np.linalg.lstsq(x[run != i], y[run != i], rcond=None)[0] for i in range(-1, 6))
-    np.testing.assert_allclose(fit.coef, whole)
-    np.testing.assert_allclose(fit.covariance, 5 / 6 * sum(np.outer(w - whole, w - whole) for w in without))
-    assert fit.df == 4
-
-
-def test_the_run_effect_is_that_of_dense_matrices() -> None:
-    random, run = np.random.default_rng(2), np.repeat(np.arange(8), 5)
-    x, u = np.stack([np.ones(40), random.normal(size=40)], axis=1), random.uniform(0.5, 1.5, 40)
-    y = x @ [2.0, -1.0] + 1.5 * u * random.normal(size=8)[run] + random.normal(size=40)
-    fit, ratio = fit_run_effect(x, y, u, run)
-    v = np.eye(40) + ratio * np.where(run[:, None] == run, u[:, None] * u, 0)
-    inverse = np.linalg.inv(v)
-    gram = np.linalg.inv(x.T @ inverse @ x)
-    rest = y - x @ gram @ x.T @ inverse @ y
-    np.testing.assert_allclose(fit.coef, gram @ x.T @ inverse @ y)
-    np.testing.assert_allclose(fit.covariance, gram * (rest @ inverse @ rest / 38))
-    root = whiten(np.eye(40), u, run, ratio)
-    np.testing.assert_allclose(root @ v @ root.T, np.eye(40), atol=1e-9)
-    assert 0.1 < ratio < 30
 
 
 @pytest.mark.slow
