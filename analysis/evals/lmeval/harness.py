@@ -230,7 +230,7 @@ class CountingLM(HFLM):
     ) -> list[int]:
         if string not in self.tokens:
             ids = super().tok_encode(string, add_special_tokens, **more)
-            self.tokens[string] = np.array(ids, dtype=np.min_scalar_type(self.vocab_size))
+            self.tokens[string] = np.array(ids, dtype=np.min_scalar_type(len(self.tokenizer)))
         ids = self.tokens[string].tolist()
         return ids[-left_truncate_len:] if left_truncate_len else ids
 
