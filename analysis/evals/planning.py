@@ -93,7 +93,7 @@ class Pace:
 
     @property
     def basis(self) -> str:
-        return "measured" if self.factors else f"assumed, of {self.device.name}"
+        return "measured pace" if self.factors else f"assumed pace of {self.device.name}"
 
 
 def token_seconds(run: RunSpec, device: Device) -> float:

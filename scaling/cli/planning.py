@@ -182,6 +182,6 @@ def evaluation_time(request: Request) -> list[str]:
     also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
     return [
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} ({pace.basis} pace)"
+        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} ({pace.basis})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     ]
