@@ -16,7 +16,7 @@ from statistics import median
 from arch.errors import InputError
 from data.files import MANIFEST, read_manifest
 from data.manifest import parts_of
-from data.tokenizer import get_tokenizer
+from data.tokenizer import get_tokenizer, is_at_hand
 from flops.hardware import Device
 from flops.pace import pace
 from scaling.study.run import RunSpec
@@ -33,7 +33,8 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     manifest = read_manifest(corpus, verify=False, partial=True) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
     held_out = tuple(parts_of(manifest, "validation")) if splits else None
-    opened = get_tokenizer(tokenizer, corpus) if splits or tokenizer == "bytes" else None
+    folder = corpus if splits else None
+    opened = get_tokenizer(tokenizer, folder) if is_at_hand(tokenizer, folder) else None
     per_token = 1.0 if tokenizer == "bytes" else ASSUMED_BYTES_PER_TOKEN
     if splits and tokenizer != "bytes":
         n_tokens = sum(split["tokens"] for split in splits.values())
@@ -92,7 +93,7 @@ class Pace:
 
     @property
     def basis(self) -> str:
-        return "measured" if self.factors else f"assumed, of {self.device.name}"
+        return "measured pace" if self.factors else f"assumed pace of {self.device.name}"
 
 
 def token_seconds(run: RunSpec, device: Device) -> float:

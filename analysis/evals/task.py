@@ -68,8 +68,8 @@ class TaskContext:
 @dataclass(frozen=True)
 class Reader:
     """How a run's model will read text, as far as that is known before training. context_length: of the training, in
-    tokens; tokenizer: None before it is made; bytes_per_token: UTF-8 bytes of text, of the corpus or assumed; held_out:
-    the parts of the corpus' validation split, None before there is a corpus."""
+    tokens; tokenizer: None where it is not made yet, or not on this machine; bytes_per_token: UTF-8 bytes of text, of
+    the corpus or assumed; held_out: the parts of the corpus' validation split, None before there is a corpus."""
 
     context_length: int
     tokenizer: Tokenizer | None

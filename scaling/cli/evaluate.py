@@ -122,7 +122,7 @@ class Missing:
         ]
         n_missing = sum(map(len, self.missing.values()))
         workers = min(self.workers, max(1, n_missing))
-        time = f", about {duration(self.seconds / workers)} with {counted(workers, 'worker')} ({self.basis} pace)"
+        time = f", about {duration(self.seconds / workers)} with {counted(workers, 'worker')} ({self.basis})"
         notes = [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
         notes.append(
             f"{counted_of(n_missing, self.pairs, 'evaluation')} to do"

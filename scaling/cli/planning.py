@@ -175,6 +175,6 @@ def evaluation_time(request: Request) -> list[str]:
     workers = at_once(request.study.jobs.parallel, 1)
     return [
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{counted(n_checkpoints, 'checkpoint')}, {counted(workers, 'worker')} ({pace.basis} pace)"
+        f"{counted(n_checkpoints, 'checkpoint')}, {counted(workers, 'worker')} ({pace.basis})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     ]

@@ -51,6 +51,7 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
     request = study.request(repair)
     if dry_run:
         return _dry_run(request, study.as_json)
+    check_evaluations(request)
     request.say(timed_plan(request).headline)
     if is_pending(request):
         request.say(sweep_line(request))
@@ -91,7 +92,6 @@ def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
 
 def run_study(request: Request) -> StudyRun:
     """Everything that is missing, stage by stage."""
-    check_evaluations(request)  # a wrong evaluation is refused before anything is trained
     check_trunks(request)
     with request.writing():
         corpus = data_stage(request, reads_text(request))

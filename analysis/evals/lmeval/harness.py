@@ -73,9 +73,6 @@ def _f1(words: list[str], wanted: list[str]) -> float:
     return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
 
 
-MULTIRC_CHOICES = "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\\nIs the answer correct? yes''']"
-
-
 def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
     """The share of questions whose answers were all judged rightly. judged: for each answer its (paragraph, question),
     and whether it was judged rightly."""
@@ -85,19 +82,20 @@ def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
     return sum(whole.values()) / len(whole)
 
 
-class ByQuestion:
-    """Before lm-eval's task in the order of bases: adds the metric `em`."""
+def judged(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) -> dict[str, Any]:
+    """MultiRC's scores of one answer, of the log-likelihoods of its choices."""
+    right = int(np.argmax([likelihood for likelihood, _ in results])) == doc["label"]
+    return {"acc": float(right), "em": ((doc["idx"]["paragraph"], doc["idx"]["question"]), right)}
 
-    def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
-        scores: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
-        question = (doc["idx"]["paragraph"], doc["idx"]["question"])
-        return scores | {"em": (question, scores["acc"] == 1.0)}
 
-    def aggregation(self) -> dict[str, Any]:
-        return {**super().aggregation(), "em": exact_match}  # type: ignore[misc]
-
-    def higher_is_better(self) -> dict[str, bool]:
-        return {**super().higher_is_better(), "em": True}  # type: ignore[misc]
+MULTIRC = {
+    "doc_to_choice": "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\\nIs the answer correct? yes''']",
+    "process_results": judged,
+    "metric_list": [
+        {"metric": "acc", "aggregation": "mean", "higher_is_better": True},
+        {"metric": "em", "aggregation": exact_match, "higher_is_better": True},
+    ],
+}
 
 
 class BuiltOnce:
@@ -134,12 +132,10 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     config |= {"validation_split": None, "test_split": None, f"{split}_split": split}
     for key in ("tag", "group", "include", "should_decontaminate", "doc_to_decontamination_query"):
         config.pop(key, None)
-    bases: tuple[type, ...] = (BuiltOnce, ConfigurableTask)
     if name == "multirc":
-        config["doc_to_choice"] = MULTIRC_CHOICES
-        bases = (BuiltOnce, ByQuestion, ConfigurableTask)
+        config |= MULTIRC
 
-    class LocalTask(*bases):  # type: ignore[misc]
+    class LocalTask(BuiltOnce, ConfigurableTask):
         def download(self, *args: Any, **kwargs: Any) -> None:
             self.dataset = {split: Dataset.from_list(list(rows))}
 
@@ -234,7 +230,7 @@ class CountingLM(HFLM):
     ) -> list[int]:
         if string not in self.tokens:
             ids = super().tok_encode(string, add_special_tokens, **more)
-            self.tokens[string] = np.array(ids, dtype=np.min_scalar_type(self.vocab_size))
+            self.tokens[string] = np.array(ids, dtype=np.min_scalar_type(len(self.tokenizer)))
         ids = self.tokens[string].tolist()
         return ids[-left_truncate_len:] if left_truncate_len else ids
 

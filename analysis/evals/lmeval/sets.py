@@ -26,16 +26,16 @@ class DataSet:
 
 @dataclass(frozen=True)
 class LmTask:
-    """data: a key of DATA; yaml: below lm_eval/tasks, or None for a class of SCROLLS; metrics: the task's, its main
-    metric first (for table 4 the paper's choice of acc or acc_norm); choices: between how many answers `acc` chooses,
+    """data: a key of DATA; yaml: below lm_eval/tasks, or None where `scrolls` is its class; metrics: the main metric
+    first (for table 4 the paper's choice of acc or acc_norm); choices: between how many answers `acc` chooses,
     in nearly all rows (of ReCoRD `f1`, about), None where they are free; version: of how we ask and score it."""
 
     data: str
     metrics: tuple[str, ...]
+    about: str
+    choices: int | None = None
     yaml: str | None = None
     scrolls: str | None = None
-    about: str = ""
-    choices: int | None = None
     version: int = 1
 
     @property
@@ -87,64 +87,46 @@ DATA: dict[str, DataSet] = {
 }
 
 ROUGE = ("rouge1", "rouge2", "rougeL")
+
+
+def _superglue(
+    data: str, about: str, metrics: tuple[str, ...] = ("acc",), choices: int = 2, version: int = 1
+) -> LmTask:
+    yaml = f"super_glue/{data.removesuffix('.fixed')}/default.yaml"
+    return LmTask(data, metrics, f"SuperGLUE, {about}", choices, yaml, version=version)
+
+
 TASKS: dict[str, LmTask] = {
-    "boolq": LmTask("boolq", ("acc",), "super_glue/boolq/default.yaml", about="yes or no from a passage", choices=2),
-    "piqa": LmTask("piqa", ("acc", "acc_norm"), "piqa/piqa.yaml", about="physical common sense, 2 choices", choices=2),
-    "siqa": LmTask("siqa", ("acc",), "siqa/siqa.yaml", about="social common sense, 3 choices", choices=3),
-    "hellaswag": LmTask(
-        "hellaswag", ("acc_norm", "acc"), "hellaswag/hellaswag.yaml", about="how a scene goes on, 4", choices=4
-    ),
-    "winogrande": LmTask(
-        "winogrande", ("acc",), "winogrande/default.yaml", about="who a pronoun means, 2 choices", choices=2
-    ),
-    "arc-easy": LmTask(
-        "arc_easy", ("acc", "acc_norm"), "arc/arc_easy.yaml", about="school science, easy, about 4", choices=4
-    ),
-    "arc-challenge": LmTask(
-        "arc_challenge", ("acc_norm", "acc"), "arc/arc_challenge.yaml", about="the same, hard", choices=4
-    ),
-    "openbookqa": LmTask(
-        "openbookqa", ("acc_norm", "acc"), "openbookqa/openbookqa.yaml", about="elementary science", choices=4
-    ),
+    "boolq": _superglue("boolq", "yes or no from a passage"),
+    "piqa": LmTask("piqa", ("acc", "acc_norm"), "physical common sense", 2, "piqa/piqa.yaml"),
+    "siqa": LmTask("siqa", ("acc",), "social common sense", 3, "siqa/siqa.yaml"),
+    "hellaswag": LmTask("hellaswag", ("acc_norm", "acc"), "how a scene goes on", 4, "hellaswag/hellaswag.yaml"),
+    "winogrande": LmTask("winogrande", ("acc",), "who a pronoun means", 2, "winogrande/default.yaml"),
+    "arc-easy": LmTask("arc_easy", ("acc", "acc_norm"), "school science, easy", 4, "arc/arc_easy.yaml"),
+    "arc-challenge": LmTask("arc_challenge", ("acc_norm", "acc"), "school science, hard", 4, "arc/arc_challenge.yaml"),
+    "openbookqa": LmTask("openbookqa", ("acc_norm", "acc"), "elementary science", 4, "openbookqa/openbookqa.yaml"),
     "wikitext": LmTask(
         "wikitext",
         ("word_perplexity", "byte_perplexity", "bits_per_byte"),
-        "wikitext/wikitext.yaml",
-        about="WikiText-2 by document, rolling windows, lm-eval's own",
+        "WikiText-2 by document, rolling windows, lm-eval's own",
+        yaml="wikitext/wikitext.yaml",
     ),
-    "lambada": LmTask("lambada", ("perplexity", "acc"), "lambada/lambada_openai.yaml", about="a passage's last word"),
-    "cb": LmTask("cb", ("acc", "f1"), "super_glue/cb/default.yaml", about="SuperGLUE CommitmentBank", choices=3),
-    "copa": LmTask("copa", ("acc",), "super_glue/copa/default.yaml", about="SuperGLUE cause or effect", choices=2),
-    "multirc": LmTask(
-        "multirc",
-        ("acc", "em"),
-        "super_glue/multirc/default.yaml",
-        about="SuperGLUE, is an answer right",
-        version=2,
-        choices=2,
-    ),
-    "record": LmTask(
-        "record", ("f1", "em"), "super_glue/record/default.yaml", about="SuperGLUE, fill in the entity", choices=12
-    ),
-    "rte": LmTask("rte", ("acc",), "super_glue/rte/default.yaml", about="SuperGLUE entailment", choices=2),
-    "wic": LmTask(
-        "wic", ("acc",), "super_glue/wic/default.yaml", about="SuperGLUE, one word in two sentences", choices=2
-    ),
-    "wsc": LmTask("wsc.fixed", ("acc",), "super_glue/wsc/default.yaml", about="SuperGLUE Winograd schemas", choices=2),
-    "scrolls-govreport": LmTask("gov_report", ROUGE, scrolls="GovReport", about="summary of a report", version=2),
-    "scrolls-summscreenfd": LmTask(
-        "summ_screen_fd", ROUGE, scrolls="SummScreenFD", about="recap of an episode", version=2
-    ),
-    "scrolls-qmsum": LmTask("qmsum", ROUGE, scrolls="QMSum", about="summary of a meeting for a question", version=2),
-    "scrolls-qasper": LmTask("qasper", ("f1",), scrolls="Qasper", about="questions on a paper", version=2),
-    "scrolls-narrativeqa": LmTask(
-        "narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a story", version=2
-    ),
-    "scrolls-quality": LmTask(
-        "quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story", choices=4
-    ),
+    "lambada": LmTask("lambada", ("perplexity", "acc"), "a passage's last word", yaml="lambada/lambada_openai.yaml"),
+    "cb": _superglue("cb", "CommitmentBank", ("acc", "f1"), 3),
+    "copa": _superglue("copa", "cause or effect"),
+    "multirc": _superglue("multirc", "is an answer right", ("acc", "em"), version=2),
+    "record": _superglue("record", "fill in the entity", ("f1", "em"), 12),
+    "rte": _superglue("rte", "entailment"),
+    "wic": _superglue("wic", "one word in two sentences"),
+    "wsc": _superglue("wsc.fixed", "Winograd schemas"),
+    "scrolls-govreport": LmTask("gov_report", ROUGE, "summary of a report", scrolls="GovReport", version=2),
+    "scrolls-summscreenfd": LmTask("summ_screen_fd", ROUGE, "recap of an episode", scrolls="SummScreenFD", version=2),
+    "scrolls-qmsum": LmTask("qmsum", ROUGE, "summary of a meeting for a question", scrolls="QMSum", version=2),
+    "scrolls-qasper": LmTask("qasper", ("f1",), "questions on a paper", scrolls="Qasper", version=2),
+    "scrolls-narrativeqa": LmTask("narrative_qa", ("f1",), "questions on a story", scrolls="NarrativeQA", version=2),
+    "scrolls-quality": LmTask("quality", ("em", "acc", "acc_norm"), "choices on a story", 4, scrolls="QuALITY"),
     "scrolls-contractnli": LmTask(
-        "contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices", choices=3
+        "contract_nli", ("em", "acc", "acc_norm"), "what a contract says", 3, scrolls="ContractNLI"
     ),
 }
 CSR = ("boolq", "piqa", "siqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa")

@@ -177,14 +177,12 @@ def _score_at(law: Law, at: Optimum) -> ScoreAt:
     loss = at.loss
     if loss.value is None:
         return ScoreAt(at.flops, None, Estimate(reason=f"the loss there: {loss.reason}"))
+    ends, why = None, f"the loss there: {loss.reason or 'no interval'}"
+    if loss.interval is not None:
+        ends, why = law.interval(loss.value, loss.interval), "no interval: too few runs"
+    low_high = ends and (float(ends[0][0]), float(ends[1][0]))
     value = float(law.predict(loss.value)[0])
-    if loss.interval is None:
-        reason = f"the loss there: {loss.reason or 'no interval'}"
-        return ScoreAt(at.flops, loss.value, Estimate(value, reason=reason))
-    ends = law.interval(loss.value, loss.interval)
-    if ends is None:
-        return ScoreAt(at.flops, loss.value, Estimate(value, reason="no interval: too few runs"))
-    return ScoreAt(at.flops, loss.value, Estimate(value, float(ends[0][0]), float(ends[1][0])))
+    return ScoreAt(at.flops, loss.value, Estimate.of(value, low_high, "" if ends else why))
 
 
 def by_length(runs: RunTable, evals: pd.DataFrame) -> list[LengthScores]:

@@ -232,38 +232,25 @@ def lengths_of(values: dict[str, Any]) -> list[int]:
     return [int(name.removeprefix("perplexity@")) for name in values if name.startswith("perplexity@")]
 
 
+@pytest.mark.parametrize("lengths", [[16, 32, 128], [10, 16, 56, 100]])
 def test_extrapolation_scores_the_same_tokens_at_every_length(
-    model: LoadedModel, study: StudySpec, corpus: Corpus
+    lengths: list[int], model: LoadedModel, study: StudySpec, corpus: Corpus
 ) -> None:
-    values = evaluate(model, study, "extrapolate", lengths=[16, 32, 128], n_tokens=300, batch_tokens=64)
-    starts = window_starts(corpus.parts("validation"), 128, 300).tolist()
-    assert values["extrapolated"] and lengths_of(values) == [16, 32, 128] and len(starts) == 2
-    for length in lengths_of(values):
-        at = [start + s for start in starts for s in range(0, 128, length)]
-        nats = [x for s in at for x in nats_of(model, np.asarray(corpus.validation[s : s + length + 1]))]
-        assert values["n_tokens_scored"] == len(nats) == 256
-        assert values[f"perplexity@{length}"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert values["perplexity_avg"] == pytest.approx(np.mean([values[f"perplexity@{n}"] for n in (16, 32, 128)]))
-    assert bool(values["warnings"]) == (model.config.arch == "llama")
-
-
-def test_lengths_that_divide_no_other_score_the_same_tokens_too(
-    model: LoadedModel, study: StudySpec, corpus: Corpus
-) -> None:
-    """HGRN's table 14 has 8,192 beside 14,336: multiples of one length, of which few divide the longest."""
-    values = evaluate(model, study, "extrapolate", lengths=[10, 16, 56, 100], n_tokens=250, batch_tokens=64)
-    assert values["n_tokens_scored"] == 200
-    for length in lengths_of(values):
+    """Also at lengths of which few divide the longest, as in HGRN's table 14."""
+    values = evaluate(model, study, "extrapolate", lengths=lengths, n_tokens=300, batch_tokens=64)
+    longest = lengths[-1]
+    starts = window_starts(corpus.parts("validation"), longest, 300).tolist()
+    assert values["extrapolated"] and lengths_of(values) == lengths
+    for length in lengths:
         nats: list[float] = []
-        for start in window_starts(corpus.parts("validation"), 100, 250).tolist():
-            at = 0
-            while at < 100:  # the last window of a stretch is moved back, and scores what is new
-                first = min(at, 100 - length)
-                losses = nats_of(model, np.asarray(corpus.validation[start + first : start + first + length + 1]))
-                nats += list(losses[at - first :])
-                at = first + length
-        assert len(nats) == 200
+        for start in starts:
+            for at in range(0, longest, length):  # the last window of a stretch is moved back, and scores what is new
+                first = start + min(at, longest - length)
+                nats += nats_of(model, np.asarray(corpus.validation[first : first + length + 1]))[start + at - first :]
+        assert values["n_tokens_scored"] == len(nats) == longest * len(starts)
         assert values[f"perplexity@{length}"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+    assert values["perplexity_avg"] == pytest.approx(np.mean([values[f"perplexity@{n}"] for n in lengths]))
+    assert bool(values["warnings"]) == (model.config.arch == "llama")
 
 
 def test_lengths_beyond_the_text_are_counted(

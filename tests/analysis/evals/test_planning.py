@@ -85,7 +85,7 @@ def test_measured_results_forecast_the_others(tmp_path: Path) -> None:
     (run,), runs_dir = study.runs(), study.directory / "runs"
     assumed = measured_pace(runs_dir, [run], CPU, "cpu")
     assert assumed.seconds("perplexity", run, 1000) == pytest.approx(1000 * token_seconds(run, CPU))
-    assert assumed.basis.startswith("assumed, of one core")
+    assert assumed.basis.startswith("assumed pace of one core")
     for task, seconds in (("perplexity", 3.0), ("piqa", 5.0)):
         folder = runs_dir / run.run_id / "evals/00000001"
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def test_measured_results_forecast_the_others(tmp_path: Path) -> None:
         write_json(folder / f"{task}.json", stored_result(run.run_id, 1, task, {}, **cost).to_dict())
     assert not measured_pace(runs_dir, [run], CPU, "cuda").factors
     pace = measured_pace(runs_dir, [run], CPU, "cpu")
-    assert pace.seconds("perplexity", run, 1000) == pytest.approx(6.0 + 0.5) and pace.basis == "measured"
+    assert pace.seconds("perplexity", run, 1000) == pytest.approx(6.0 + 0.5) and pace.basis == "measured pace"
     assert pace.seconds("niah", run, 1000) == pytest.approx(8.0 + 0.5)
 
 

@@ -100,7 +100,7 @@ def test_every_command_tells_it_first(tmp_path: Path, capsys: pytest.CaptureFixt
     for command in COMMANDS:
         with pytest.raises(InputError, match="nowhere is no folder"):
             app([command[0], str(path), *command[1:]], standalone_mode=False)
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists() and capsys.readouterr().out == ""
     app(["plan", str(path)], standalone_mode=False)
     assert "warning: evaluation: " in capsys.readouterr().out
     app(["plan", str(path), "--json"], standalone_mode=False)

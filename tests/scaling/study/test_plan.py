@@ -112,7 +112,7 @@ def test_the_time_of_the_evaluations_is_planned(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(PLANNED)
     n_checkpoints = sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
     (line,) = evaluation_time(Request(load_study(tmp_path / "s.yaml")))
-    assert f"{n_checkpoints} checkpoints, " in line and "(assumed" in line
+    assert f"{n_checkpoints} checkpoints, " in line and "(assumed pace of one core" in line
     missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
     assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) == []
     shown = in_this_process(main, "plan", tmp_path / "s.yaml").stdout

@@ -12,7 +12,7 @@ from analysis.evals.niah.prompts import read_haystack
 from analysis.evals.niah.retrieve import batches, generate_answers, read_up_to_question
 from analysis.evals.niah.settings import VARIANTS
 from analysis.evals.niah.task import Niah as make
-from analysis.evals.task import TaskContext
+from analysis.evals.task import Reader, TaskContext
 from arch.errors import InputError
 from arch.model.decode import generate_tokens
 from arch.registry import KNOWN
@@ -185,6 +185,13 @@ def test_bad_settings_are_one_line(changes, message, context):
     with pytest.raises(InputError, match=message) as error:
         make("niah-easy-facts", place_with(context, "niah-easy-facts", **changes)).prepare(BYTES)
     assert "\n" not in str(error.value) and "niah-easy-facts" in str(error.value)
+
+
+def test_prompts_that_cannot_be_are_refused_as_soon_as_there_is_a_tokenizer(context):
+    task = make("niah-easy", place_with(context, "niah-easy", last_length=99_000))
+    task.check(Reader(64, None, 1.0, None))
+    with pytest.raises(InputError, match="niah-easy: the haystack has 8,934 tokens"):
+        task.check(Reader(64, BYTES, 1.0, None))
 
 
 def test_a_missing_or_empty_haystack(context, tmp_path):
