@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
     from analysis.fits.task_fits import TaskFits
     from analysis.run_table import RunTable
-    from analysis.source.base import Provenance
     from analysis.source.choose import Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 37  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 38  # of the page: raise it with every change of what a report shows, so that it is drawn again
+REPORT_VERSION = 39  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -159,6 +158,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
 
     from analysis.costs import study_costs
     from analysis.report.page import Study, page
+    from analysis.report.runs import provenance_facts
 
     tables = read_tables(results)
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
@@ -166,7 +166,10 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
         larger = None if study.set_results else source.forecast()
         costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
-        provenance = _provenance(study, source.provenance(), fits, tables)
+        came = source.provenance()
+        provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}
+        provenance |= provenance_facts(fits, came)
+        provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
         beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
         made = page(Study(name, fits, tables, *beside))
         made.write(temporary)
@@ -189,20 +192,6 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     from analysis.fits.settings import settings_of
 
     return settings_of(study.fit, study.grid)
-
-
-def _provenance(study: StudySpec, came: Provenance, fits: StudyFits, tables: RunTable) -> dict[str, str]:
-    return {
-        "study file": str(study.path),
-        "changes (--set)": ", ".join(study.sets) or "none",
-        "git commit": ", ".join(came["git_commits"]) or "unknown",
-        "versions": ", ".join(f"{package} {'/'.join(numbers)}" for package, numbers in came["versions"].items()),
-        "trained on": ", ".join(tables.runs["hardware"].dropna().unique()) or "not recorded",
-        "FLOP": f"convention {fits.conventions['C']}",
-        "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",
-        "hash of the fit's inputs": str(fits.inputs_hash),
-        "run spec hashes": ", ".join(f"{run_id} {digest}" for run_id, digest in came["spec_hashes"].items()),
-    }
 
 
 def _stored(results: Path) -> tuple[StudyFits | None, str | None]:

@@ -16,12 +16,12 @@ from analysis.fits.study_fits import StudyFits, read_fits
 from analysis.fits.tasks.fit import by_length
 from analysis.forecast.outcome import read_forecast
 from analysis.last_steps import last_steps
-from analysis.publish.derived import table
-from analysis.report.believed import believed_rows, drawn_law
+from analysis.report.comparison import losses_table
 from analysis.report.forecast import forecast_rows
-from analysis.report.laws import NAMES, believed, check_rows
-from analysis.report.lengths import length_rows
-from analysis.report.verdict import comparison_table
+from analysis.report.laws import check_rows, drawn_law, leading_law
+from analysis.report.section import markdown_table as table
+from analysis.report.tasks import length_rows
+from analysis.report.words import NAMES, believed, exponent, size_of
 from analysis.run_table import RunTable
 from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES, Published
@@ -36,22 +36,21 @@ FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "h200-20
 def summary() -> str:
     """A row an architecture, lowest loss first: its loss and compute beside the best one's, and its law of N_opt."""
     fits = _fits()
-    losses = {row["architecture"]: row for row in comparison_table(fits)}
+    losses = {row["architecture"]: row for row in losses_table(fits).rows}
     best = next(iter(losses))
-    laws = {row["architecture"]: row for row in believed_rows(fits)}
+    laws = {name_of(group.name): leading_law(fits, group.name) for group in fits.groups}
     rows = []
     for name, row in losses.items():
         law = laws[name]
-        size = next((head for head in law if head.startswith("N_opt at")), "")
         rows.append(
             {
                 "": name,
                 f"held-out loss at {_c(fits)} FLOP": row["loss at this C"],
                 "above the lowest": row["above the lowest"] or "the lowest",
                 f"compute for {best}'s loss, at optimal sizes": row["compute for the same loss"] or "1",
-                "a (N_opt ~ C^a)": law.get("a (N_opt exponent)", "no law is believed"),
-                f"N_opt at {_c(fits)} FLOP": law.get(size, ""),
-                "verdict": law.get("verdict", "do not believe"),
+                "a (N_opt ~ C^a)": exponent(law) if law else "no law is believed",
+                f"N_opt at {_c(fits)} FLOP": size_of(law.optima[0].n_params) if law else "",
+                "verdict": believed(law) if law else "do not believe",
             }
         )
     return table(rows)

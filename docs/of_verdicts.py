@@ -6,10 +6,9 @@ from __future__ import annotations
 from analysis.figures.palette import name_of
 from analysis.fits.settings import FITS
 from analysis.fits.study_fits import read_fits
-from analysis.publish.derived import table
-from analysis.report.believed import drawn_law
-from analysis.report.comparison import times_cell
-from analysis.report.laws import believed, sizes_left_out
+from analysis.report.laws import drawn_law, sizes_left_out
+from analysis.report.section import markdown_table as table
+from analysis.report.words import believed, times_cell
 from data.files import read_json
 
 from .of_study import FOLDER

@@ -126,7 +126,7 @@ ALLOWED = {
             "analysis.pages",
             "analysis.run_table",
         ),
-        *("analysis.costs", "analysis.scales", "arch.amounts"),
+        *("analysis.costs", "analysis.scales", "analysis.source.base", "arch.amounts", "arch.tables"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (

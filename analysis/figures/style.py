@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,6 +14,7 @@ from analysis.figures.palette import name_of
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 FRAME, GRID = "#bbbbbb", "#eeeeee"
 FONT = "Helvetica, Arial, sans-serif"
+WIDTH, ROW_HEIGHT = 1320, 330  # pixels of a page's figure, and of a row of its panels
 WIDE = 24  # characters of a panel's name
 MARGIN = {"l": 70, "r": 190, "t": 50, "b": 60}  # pixels; the legend stands on the right
 
@@ -75,6 +76,13 @@ def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Sc
 
 def legend_reference(loss: float, legend: str) -> go.Scatter:
     return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
+
+
+def band(rows: Iterable[tuple[float, float, float]], color: str) -> go.Scatter:
+    """The area between two lines. rows: x, the lower and the upper end there."""
+    x, low, high = zip(*rows, strict=True)
+    style = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+    return go.Scatter(x=[*x, *x[::-1]], y=[*low, *high[::-1]], **style, hoverinfo="skip", showlegend=False)
 
 
 def fade(color: str, alpha: float) -> str:

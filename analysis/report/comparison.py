@@ -1,30 +1,266 @@
-"""Architectures compared by the compute that they need for the same loss: the report's figure, table and notes."""
+"""Which architecture is best: by the losses at the largest compute that all reached, and by the compute that each needs
+for the same loss along its optimal frontier. The verdict on a pair is that of analysis.fits.pairwise alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import partial
 
 import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
-from analysis.figures.style import GREY, SHADE, dress, fade
-from analysis.fits.pairwise import BETTER, UNDECIDED, UNKNOWN, WORSE, Compared, Comparison, Crossing, Pair
-from analysis.fits.study_fits import LowestLoss
-from analysis.pages.cells import number
-from analysis.report.figures import WIDTH
+from analysis.figures.style import GREY, SHADE, WIDTH, band, dress
+from analysis.fits.pairwise import BETTER, DISPUTED, UNDECIDED, UNKNOWN, WORSE, Compared, Pair
+from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
+from analysis.labels import arch_of
+from analysis.pages.cells import signed
+from analysis.report.laws import doubted, law_sentences, leading_law
+from analysis.report.section import Section, Table
+from analysis.report.variants import is_of_variants, variant_lines
+from analysis.report.words import (
+    believed,
+    crossing_cell,
+    family_name,
+    listed,
+    loss_of,
+    noise_text,
+    size_of,
+    times_cell,
+)
+from arch.amounts import count
 
-SHORT_COLUMNS = ("pair", "compute for the same loss", "verdict")  # of `comparison_rows`, for a terminal
 HEIGHT = 380
-NEVER = "never reached"
+OTHER_SIZE = 1.5  # times in parameters, from which on sizes are not those of one step of a ladder
+BEST_SIZE = "best size, tokens seen"
+LAW = "law of N_opt"
+SAME_LOSS, VERDICT = "compute for the same loss", "verdict"
+ANOTHER_SIZE = {  # why another size than the best one may be better: as LossOf.censored says it
+    "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
+    "owned by the smallest size": "the best size there is the smallest one trained; a smaller one may be better",
+    "a smaller size was still ahead when its run ended": "a smaller size had the lower loss when its run ended; "
+    "trained for longer it may be better",
+    "the next larger size has no curve here, after its warm-up": "the next larger size has no curve at this compute",
+}
+
+
+def study_lines(fits: StudyFits) -> list[str]:
+    """What the study says in few sentences: of each comparison who is best and who is worse, and which laws of the
+    optimal size are believed."""
+    return [line for lowest in fits.verdicts for line in _comparison(fits, lowest)] + law_sentences(fits)
+
+
+def losses_table(fits: StudyFits) -> Table:
+    """A row an architecture, lowest loss first: its loss at the largest compute that all of them reached, and the size
+    that its leading law says is optimal there."""
+    rows = []
+    for lowest in fits.verdicts:
+        head = {"compared": family_name(lowest.at)} if len(fits.verdicts) > 1 or lowest.at else {}
+        pairs = _pairs_with_best(fits, lowest)
+        for arch, own in lowest.archs.items():
+            pair = pairs.get(arch)
+            row = head | {
+                "architecture": name_of(arch),
+                "loss at this C": loss_of(own.loss),
+                "above the lowest": _difference(pair),
+                SAME_LOSS: times_cell(next(iter(pair.compute.values()), None)) if pair else "",
+                VERDICT: pair.verdict if pair else "",
+                BEST_SIZE: f"{own.size}, {count(own.n_tokens)}",
+            }
+            rows.append(row | _law_cells(fits, arch))
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    rows = [{name: row.get(name, "none is believed" if name == LAW else "") for name in heads} for row in rows]
+    return Table("losses", rows, brief=[name for name in heads if name != BEST_SIZE])
+
+
+def _law_cells(fits: StudyFits, group: str) -> dict[str, str]:
+    """The leading law of the optimal size; nothing where none is believed."""
+    law = leading_law(fits, group)
+    if law is None:
+        return {}
+    at = law.optima[0]
+    return {f"N_opt at {power_of_ten(at.flops)} FLOP": size_of(at.n_params), LAW: believed(law)}
+
+
+def _pairs_with_best(fits: StudyFits, lowest: LowestLoss) -> dict[str, Pair]:
+    """By architecture, all that is known of it against the best one; the best one is not in it."""
+    surfaces, best = fits.compared(lowest.at), lowest.best
+    return {arch: surfaces.pair(arch, best, loss.against_best) for arch, loss in lowest.archs.items() if arch != best}
+
+
+def _difference(pair: Pair | None) -> str:
+    more = pair.loss.more if pair and pair.loss else None
+    return "" if more is None else signed(more.value, ".1%", more.ends)
+
+
+def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
+    name = family_name(lowest.at)
+    head = f"{name[0].upper()}{name[1:]}: " if lowest.at else ""
+    if lowest.c is None:
+        surfaces = [head + line for line in _by_surfaces(fits, lowest.at)]
+        return variant_lines(fits) or surfaces or [f"{head}No comparison: {lowest.reason}."]
+    where = f"C = {power_of_ten(lowest.c)} FLOP ({fits.conventions['C']})"
+    best, pairs = name_of(lowest.best), _pairs_with_best(fits, lowest)
+    loss = f"{loss_of(lowest.archs[lowest.best].loss)} {fits.unit}"
+    what = "points" if len({arch_of(arch) for arch in lowest.archs}) < len(lowest.archs) else "architectures"
+    reached = f"{where}, the largest compute that all {len(lowest.archs)} fitted {what} reached"
+    if not pairs:
+        return [f"{head}{best} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
+    verdicts = {pair.verdict for pair in pairs.values()}
+    if WORSE in verdicts:
+        lines = [f"{best} has the lowest loss at {reached}: {loss}."]
+    else:
+        none = "No architecture" if what == "architectures" else "No point"
+        worse = "is best" if verdicts == {UNKNOWN} else "is worse than the best by more than seed noise"
+        lines = [f"{none} {worse} at {reached}.", f"The lowest loss measured is that of {best}: {loss}."]
+    groups: dict[str, list[str]] = {}
+    for arch, pair in pairs.items():
+        if pair.verdict != UNKNOWN and (pair.verdict != UNDECIDED or WORSE in verdicts):
+            groups.setdefault(_sentence(pair, best), []).append(name_of(arch))
+    lines += [f"{listed(names)} {'is' if len(names) == 1 else 'are'} {text}." for text, names in groups.items()]
+    lines += [_of_another_size(arch, lowest) for arch, pair in pairs.items() if pair.verdict == WORSE]
+    if fits.seed_noise is None:
+        lines.append(
+            "No size was trained with more than one seed, so every difference of measured losses may be chance."
+        )
+    return [head + lines[0], *filter(None, lines[1:])]
+
+
+def _of_another_size(arch: str, lowest: LowestLoss) -> str:
+    """What an architecture that is called worse was read at, where that is quite another size than the best one's and
+    another may be better; "" elsewhere."""
+    own, best = lowest.archs[arch], lowest.archs[lowest.best]
+    times = max(own.n_params / best.n_params, best.n_params / own.n_params)
+    if times <= OTHER_SIZE or not (why := _another_size(own)):
+        return ""
+    return (
+        f"The difference of {name_of(arch)} may be of its size: its lowest loss at this C is of {own.size} after "
+        f"{count(own.n_tokens)} tokens, {name_of(lowest.best)}'s of {best.size} after {count(best.n_tokens)}, and "
+        f"{why}."
+    )
+
+
+def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
+    """Of losses without curves: how much more compute the others need than the best, at the largest that all reached;
+    empty where no surfaces are compared."""
+    surfaces = fits.compared(at)
+    if surfaces.main is None:
+        return []
+    best, lines = surfaces.main.archs[0], []
+    for arch in surfaces.main.archs[1:]:
+        if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
+            continue
+        verdict = surfaces.pair(arch, best).by_count
+        times = f"{times_cell(compute)} ({fits.settings.level:.0%}) the compute of {name_of(best)}"
+        where = f"their fitted surfaces at C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
+        words = "not distinguishable" if verdict in (UNDECIDED, UNKNOWN) else verdict
+        lines.append(f"{name_of(arch)} needs {times} for the same loss, by {where}: {words}.")
+    return lines
+
+
+def _sentence(pair: Pair, best: str) -> str:
+    """How an architecture compares with the best one, behind its name and a verb."""
+    by_loss = UNKNOWN if pair.loss is None else pair.loss.verdict
+    if pair.verdict == WORSE:
+        why = "by more than seed noise" if by_loss == WORSE else "by the compute for the same loss, under every count"
+        return f"worse than {best} {why}"
+    if pair.verdict == BETTER:
+        return f"better than {best} by the compute for the same loss, under every count"
+    if pair.verdict == DISPUTED:
+        return f"worse than {best} by one measure and better by another"
+    return f"not distinguishable from {best}" + (": the difference is within seed noise" * (by_loss == UNDECIDED))
+
+
+def verdict_notes(fits: StudyFits) -> list[str]:
+    """What belongs under the table of losses, in short lines, each once."""
+    lines = [line for lowest in fits.verdicts for line in _notes(fits, lowest)]
+    for group in fits.groups:
+        if not group.fitted and not is_of_variants(fits):
+            lines.append(f"{name_of(group.name)} is not compared: {group.reason}.")
+    return list(dict.fromkeys(lines))
+
+
+def _notes(fits: StudyFits, lowest: LowestLoss) -> list[str]:
+    noise, lines, archs = fits.seed_noise, list[str](), lowest.archs
+    if noise is not None and archs:
+        more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
+        lines.append(
+            f"Intervals: {lowest.level:.0%}. They cover other seeds alone (seed noise: {noise_text(noise)}).{more} "
+            "Other text, learning rates or training lengths may change the order."
+        )
+    if len(archs) > 1:
+        lines.append(
+            "Worse: by the loss at this C, or by the compute for the same loss under every way of counting it, where "
+            "neither says the opposite."
+        )
+    alike: dict[str, list[str]] = {}
+    for arch, loss in archs.items():
+        if text := _another_size(loss):
+            alike.setdefault(text, []).append(name_of(arch))
+    lines += [f"{listed(names)}: {text}." for text, names in alike.items()]
+    if archs and fits.settings.loss == "train_smoothed":
+        lines.append(
+            "A smoothed curve ends half a smoothing window before its run, so this C is less than the runs used."
+        )
+    return lines
+
+
+def _another_size(loss: LossOf) -> str | None:
+    """Why another size may be better; None where the best lies between others. Where no other size was trained as far
+    nothing was compared, and the size's place in the ladder says nothing."""
+    if loss.censored is None or loss.censored not in ANOTHER_SIZE:
+        return None
+    if loss.n_sizes == 1:
+        return "only one size was trained, so the best size is not known"
+    if loss.n_rivals == 0:
+        return f"only the size {loss.size} was trained that far, so the best size there is not known"
+    return ANOTHER_SIZE[loss.censored]
+
+
+def comparison_sections(fits: StudyFits) -> Iterator[Section]:
+    """Of each point of the axes."""
+    not_believed = doubted(fits, "parametric")
+    for i, comparison in enumerate(fits.comparisons):
+        name, losses = f"comparison-{i + 1}" if i else "comparison", fits.lowest_losses(comparison.at)
+        section = comparison_section(comparison, fits.settings.level, losses, name)
+        yield replace(section, figures={name: partial(comparison_figure, comparison, fits.conventions, not_believed)})
+
+
+def comparison_section(
+    comparison: Compared, level: float, losses: LowestLoss | None = None, name: str = "comparison"
+) -> Section:
+    """The compute for the same loss, along the optimal frontiers of fitted surfaces. losses: measured at equal compute,
+    which the verdicts rest on too (None: of no study)."""
+    at = f", {family_name(comparison.at)}" if comparison.at else ""
+    return Section(
+        "Architectures compared along their optimal frontiers" + at,
+        tables=[comparison_table(comparison, losses, name)],
+        notes=comparison_notes(comparison, level),
+    )
+
+
+def comparison_table(comparison: Compared, losses: LowestLoss | None = None, name: str = "comparison") -> Table:
+    """A row a pair: the compute for the same loss at the end of the range that all reached and beyond it, and the
+    verdict on the pair. losses: measured at equal compute, which the verdict rests on too (None: of no study)."""
+    rows, view = [], comparison.main
+    for other, reference in view.pairs if view else ():
+        assert view is not None
+        pair = comparison.pair(other, reference, None if losses is None else losses.against(other, reference))
+        row = {
+            "pair": f"{name_of(other)} against {name_of(reference)}",
+            SAME_LOSS: times_cell(view.at(other, reference)),
+        }
+        row["at ten times that compute"] = times_cell(view.at(other, reference, beyond=True))
+        rows.append(row | {VERDICT: pair.verdict, "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
+    return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT))
 
 
 def comparison_figure(
-    comparison: Compared, conventions: dict[str, str], doubted: Collection[str] = ()
+    comparison: Compared, conventions: dict[str, str], not_believed: Collection[str] = ()
 ) -> go.Figure | None:
     """How many times the best architecture's compute the others need for its loss, with intervals that hold for all of
-    them at once; dashed: of `doubted`, groups whose own law is not believed."""
+    them at once; dashed: of `not_believed`, groups whose own law is not believed."""
     view = comparison.main
     if view is None:
         return None
@@ -37,10 +273,9 @@ def comparison_figure(
         c, times = [pair.at for pair in rows], [pair.ratio.value for pair in rows]
         least, most = zip(*(pair.ratio.ends or (0.0, 0.0) for pair in rows), strict=True)
         ends += [*least, *most]
-        band = {"fill": "toself", "fillcolor": fade(colors[other], 0.15), "line": {"width": 0}, "mode": "lines"}
-        figure.add_trace(go.Scatter(x=c + c[::-1], y=[*least, *most[::-1]], **band, hoverinfo="skip", showlegend=False))
-        name = name_of(other) + (" (law not believed)" if other in doubted else "")
-        line = {"color": colors[other], "width": 2.4, "dash": "dash" if other in doubted else dash[other]}
+        figure.add_trace(band(zip(c, least, most, strict=True), colors[other]))
+        name = name_of(other) + (" (law not believed)" if other in not_believed else "")
+        line = {"color": colors[other], "width": 2.4, "dash": "dash" if other in not_believed else dash[other]}
         hover = name_of(other) + "<br>C %{x:.3g}<br>%{y:.3f} times<extra></extra>"
         figure.add_trace(go.Scatter(x=c, y=times, mode="lines+markers", line=line, name=name, hovertemplate=hover))
     if not figure.data:
@@ -52,36 +287,10 @@ def comparison_figure(
     figure.add_hline(1.0, line={"color": GREY, "dash": "dash", "width": 1.3})
     figure.update_xaxes(**log_axis(low, last, f"C of {name_of(best)} (FLOP, {conventions['C']})", "flop"))
     bounds = (max(min(ends) / 1.1, 0.05), min(max(ends) * 1.1, 20.0))
-    figure.update_yaxes(**log_axis(*bounds, f"compute for the same loss, times {name_of(best)}'s"))
+    figure.update_yaxes(**log_axis(*bounds, f"compute for the same loss,<br>times {name_of(best)}'s"))
     figure.update_layout(legend={"x": 1.01, "y": 1})
     dress(figure, WIDTH, HEIGHT)
     return figure
-
-
-def comparison_rows(comparison: Compared, losses: LowestLoss | None = None) -> list[dict[str, str]]:
-    """A row a pair: the compute for the same loss at the end of the range that all reached and beyond it, and the
-    verdict on the pair. losses: measured at equal compute, which the verdict rests on too (None: of no study)."""
-    if comparison.main is None:
-        return []
-    rows = []
-    for other, reference in comparison.main.pairs:
-        loss = None if losses is None else losses.against(other, reference)
-        pair = comparison.pair(other, reference, loss)
-        rows.append(
-            {
-                "pair": f"{name_of(other)} against {name_of(reference)}",
-                "compute for the same loss": times_cell(comparison.main.at(other, reference)),
-                "at ten times that compute": times_cell(comparison.main.at(other, reference, beyond=True)),
-                "verdict": verdict_cell(pair),
-                "laws cross at C (FLOP)": _crossing(pair.crossing),
-            }
-        )
-    return rows
-
-
-def pair_rows(comparison: Compared, losses: LowestLoss | None = None) -> list[dict[str, str]]:
-    """`comparison_rows` for a terminal."""
-    return [{key: row[key] for key in SHORT_COLUMNS} for row in comparison_rows(comparison, losses)]
 
 
 def comparison_notes(comparison: Compared, level: float) -> list[str]:
@@ -101,40 +310,3 @@ def comparison_notes(comparison: Compared, level: float) -> list[str]:
         lines.append(f"Not beyond {power_of_ten(view.range[1])} FLOP: {view.beyond_reason}.")
     failed = [f"{name} ({other.reason})" for name, other in comparison.views.items() if other.reason]
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
-
-
-def verdict_cell(pair: Pair) -> str:
-    """The verdict on a pair; of one that is undecided, where some counts of compute decide it."""
-    if pair.verdict == UNDECIDED and (some := verdict_of_some(pair)):
-        return f"{UNDECIDED}: {some[0]} under {some[1]} of {len(pair.compute)} counts"
-    return pair.verdict
-
-
-def verdict_of_some(pair: Pair) -> tuple[str, int] | None:
-    """Where all counts of compute together are undecided: the verdict that some of them have, and how many."""
-    counts = [UNKNOWN if compared is None else compared.verdict for compared in pair.compute.values()]
-    verdict = next((verdict for verdict in (WORSE, BETTER) if verdict in counts), None)
-    return None if verdict is None or pair.by_count != UNDECIDED else (verdict, counts.count(verdict))
-
-
-def times_cell(compared: Comparison | None) -> str:
-    """How many times the compute of the other one of a pair is needed, with its interval; "" where it is not known."""
-    if compared is None:
-        return ""
-    value, ends = compared.ratio.value, compared.ratio.interval
-    if value is None:
-        return NEVER
-    if ends is None:
-        return number(f"{value:.3g} times", value)
-    low, high = ("∞" if math.isinf(end) else f"{end:.3g}" for end in ends)
-    return number(f"{value:.3g} times [{low}, {high}]", value, ends)
-
-
-def _crossing(crossing: Crossing) -> str:
-    c = crossing.c
-    if c.value is None:
-        return "nowhere near"
-    if c.ends is None:
-        note = f"in {crossing.share:.0%} of draws"
-        return number(f"{power_of_ten(c.value)} ({note})", c.value, note=note)
-    return number(f"{power_of_ten(c.value)} [{power_of_ten(c.ends[0])}, {power_of_ten(c.ends[1])}]", c.value, c.ends)

@@ -1,8 +1,9 @@
-"""The study's figures, drawn from its fits and tables only: no number is computed here that is not in them.
+"""The study's figures of losses and laws, drawn from its fits and tables: no number is computed here that is not in
+them.
 
 Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
 N_opt(C), D_opt(C); a row with the laws of all architectures, then a row for each. Its law is the one that its checks
-believe most (analysis.report.believed), with its interval as far as it is believed, and dashed beyond.
+believe most (analysis.report.laws), with its interval as far as it is believed, and dashed beyond.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
     INK,
+    ROW_HEIGHT,
     SHADE,
+    WIDTH,
+    arch_panels,
+    band,
     dress,
-    fade,
     legend_line,
     legend_reference,
     reference_line,
@@ -34,15 +38,16 @@ from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
 from analysis.fits.losses import RunCurves
 from analysis.fits.prepare import grouped
 from analysis.fits.study_fits import StudyFits
-from analysis.report.believed import drawn_law, envelope_doubted
-from analysis.report.laws import NAMES
+from analysis.report.laws import doubted, drawn_law, reach
+from analysis.report.runs import own_evals
+from analysis.report.words import NAMES
 from analysis.run_table import RunTable
 
+PANELS_A_ROW = 4  # of held-out losses
 MAX_POINTS = 300  # of a curve
 FAINT = 0.3  # opacity of an envelope that does not lead
 SYMBOLS = {L_OPT: "L", N_OPT: "N<sub>opt</sub>", D_OPT: "D<sub>opt</sub>"}
 WHAT = ("loss at the optimal size", "optimal size", "optimal data")
-ROW_HEIGHT, WIDTH = 330, 1320
 GAP = 84  # pixels between rows
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 ON_LAW = 50  # C at which an envelope's law is drawn
@@ -77,24 +82,23 @@ def law_of_figure(fits: StudyFits, group: str, quantity: str) -> DrawnLaw | str:
             for c, estimate in known
             if estimate.value
         ]
-        reach = leading.verdict.reach if leading.verdict else math.inf
-        doubt = "" if reach else " (not believed)"
+        doubt = "" if reach(leading) else " (not believed)"
         if quantity == L_OPT:
             title = f"L at N<sub>opt</sub>{doubt or f': {NAMES[leading.approach]}'}"
         else:
             title = _power(quantity, leading.law(quantity).exponent) + doubt
-        return DrawnLaw(rows, leading.range, leading.range[1] * reach, title)
+        return DrawnLaw(rows, leading.range, leading.range[1] * reach(leading), title)
     envelope = fits.envelope(group)
     if envelope is None:
         return fits.group(group).reason
     law = envelope.law(quantity)
     if law.range is None or not law.identified:
         return f"not identified: {law.reason.partition(':')[0]}"
-    doubted = quantity != L_OPT and envelope_doubted(fits, group)
-    note = ", no pure power law" if law.curved else " (not believed)" if doubted else ""
+    is_doubted = quantity != L_OPT and group in doubted(fits, "envelope")
+    note = ", no pure power law" if law.curved else " (not believed)" if is_doubted else ""
     at = [(float(c), law.at(float(c))) for c in np.geomspace(*law.range, ON_LAW)]
     rows = [(c, estimate.value, estimate.ends) for c, estimate in at if estimate.value is not None]
-    return DrawnLaw(rows, law.range, 0.0 if doubted else math.inf, _power(quantity, law.exponent) + note)
+    return DrawnLaw(rows, law.range, 0.0 if is_doubted else math.inf, _power(quantity, law.exponent) + note)
 
 
 def _power(quantity: str, exponent: Estimate) -> str:
@@ -107,11 +111,11 @@ def _power(quantity: str, exponent: Estimate) -> str:
 def figure_one(
     fits: StudyFits,
     tables: RunTable,
-    baseline: dict[str, Any] | None = None,
+    bigram: float | None = None,
     shown: Sequence[str | None] | None = None,
 ) -> go.Figure:
-    """The paper's figure 1 for this study. shown: what each row is of, an architecture, or all of them (None); left
-    out: all rows."""
+    """The paper's figure 1 for this study. bigram: the loss of a bigram model; shown: what each row is of, an
+    architecture, or all of them (None); left out: all rows."""
     groups = [group.name for group in fits.groups]
     shown = [None, *groups] if shown is None else shown
     tables = grouped(tables, fits.settings)
@@ -121,7 +125,7 @@ def figure_one(
     gap = GAP / (ROW_HEIGHT * len(shown))
     figure = make_subplots(len(shown), 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
-    axes = _axes(fits, tables, baseline, laws)
+    axes = _axes(fits, tables, bigram, laws, only_laws=list(shown) == [None])
     for row, group in enumerate(shown, start=1):
         for column, quantity in enumerate(SYMBOLS, start=1):
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
@@ -131,9 +135,9 @@ def figure_one(
             _all_laws(figure, row, laws, colors)
         else:
             _group_row(figure, row, group, fits, tables, laws, colors[group], sizes)
-        if baseline is not None:
-            reference_line(figure, row, 1, baseline["loss"])
-    _legends(figure, shown, sizes, laws, baseline)
+        if bigram is not None:
+            reference_line(figure, row, 1, bigram)
+    _legends(figure, shown, sizes, laws, bigram)
     marks = 0 if list(shown) == [None] else len(sizes) + MARKS
     dress(figure, WIDTH, max(ROW_HEIGHT * len(shown) + 40, LINE * marks + AROUND))  # or a legend scrolls
     return figure
@@ -158,9 +162,9 @@ def _title(fits: StudyFits, group: str | None, laws: Laws, column: int) -> str:
     return head + (f"{SYMBOLS[quantity]}: no law" if isinstance(law, str) else law.title)
 
 
-def _axes(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, laws: Laws) -> dict[str, Any]:
-    """The same in every row, so that rows compare: by column ("c": of compute), what the runs reached, the envelope
-    has and the laws say inside of what they were fitted to."""
+def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, only_laws: bool) -> dict[str, Any]:
+    """The same in every row, so that rows compare: by column ("c": of compute), what the runs reached (unless there
+    are only laws), the envelope has and the laws say inside of what they were fitted to."""
     convention, curves = fits.conventions["C"], tables.curves
     compute_title, loss_title = f"training compute C (FLOP, {convention})", f"loss L ({fits.unit})"
     if curves.empty:
@@ -176,11 +180,12 @@ def _axes(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, la
     points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
     compute = curves[f"flops_{convention}"]
     start = min((fit.range[0] for fit in fitted), default=float(compute.min()))
+    if only_laws and (firsts := [law.rows[0][0] for law in laws.values() if isinstance(law, DrawnLaw) and law.rows]):
+        start = min(firsts)
     end = max([float(compute.max()), *(fit.range[1] for fit in fitted)])
     seen = [value for part in points for value in part.loss] or [curves["loss"].min(), curves["loss"].max()]
-    lowest = min([*seen, *along[L_OPT], *([baseline["loss"]] if baseline else [])])
-    bigram = baseline["loss"] * ABOVE_BIGRAM if baseline else 0.0
-    highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), bigram)
+    lowest = min([*seen, *along[L_OPT], *([bigram] if bigram else [])])
+    highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), (bigram or 0.0) * ABOVE_BIGRAM)
     n_params = tables.runs["n_params_non_embedding"].dropna()
     tokens = [value for part in points for value in part.n_tokens] or [1e5, 1e7]
     low_d = max(min(tokens) / 3, min([*tokens, *along[D_OPT]]))
@@ -311,10 +316,7 @@ def _add_law(
     """named: it stands in the legend of architectures."""
     known = [(c, *ends) for c, _, ends in law.inside if ends is not None]
     if known:
-        c, low, high = (list(part) for part in zip(*known, strict=True))
-        band = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
-        trace = go.Scatter(x=c + c[::-1], y=high + low[::-1], **band, hoverinfo="skip", showlegend=False)
-        figure.add_trace(trace, row=row, col=column)
+        figure.add_trace(band(known, color), row=row, col=column)
     full = [at for at in law.rows if at[0] <= law.believed * (1 + 1e-9)]
     beyond = [at for at in law.rows if not full or at[0] >= full[-1][0]]
     for part, style, first in ((full, (dash, 2.6), True), (beyond, ("dash", 1.8), not full)):
@@ -351,7 +353,7 @@ def _legends(
     shown: Sequence[str | None],
     sizes: dict[str, str],
     laws: Laws,
-    baseline: dict[str, Any] | None,
+    bigram: float | None,
 ) -> None:
     """Architectures beside the row of all; sizes and marks, once, beside the first row of an architecture."""
     place: dict[str, Any] = {"x": 1.01, "yanchor": "top"}
@@ -360,8 +362,8 @@ def _legends(
     marks = []
     if dashed:
         marks.append(legend_line(NOT_BELIEVED, INK, "legend", 1.8).update(line_dash="dash"))
-    if baseline is not None:
-        marks.append(legend_reference(baseline["loss"], "legend"))
+    if bigram is not None:
+        marks.append(legend_reference(bigram, "legend"))
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
     if first is None:
@@ -380,3 +382,50 @@ def _legends(
     gap = GAP / (ROW_HEIGHT * len(shown))
     top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
     figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)
+
+
+def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None) -> go.Figure | None:
+    """Held-out loss at every evaluated checkpoint over compute, a panel for each group of the fits, of the runs that
+    these use; None without any."""
+    tables = grouped(tables, fits.settings)
+    runs = tables.runs[tables.runs["left_out"] == ""].set_index("run_id")
+    evals = own_evals(tables)
+    evals = evals[evals["run_id"].isin(runs.index)]
+    evals = evals.assign(group=evals["run_id"].map(runs["group"]))
+    if evals.empty:
+        return None
+    archs, unit = list(dict.fromkeys(evals["group"])), fits.unit
+    sizes = size_colors(tables)
+    figure, n_rows, columns = arch_panels(archs, PANELS_A_ROW, 84 / ROW_HEIGHT)
+    c, loss = evals["flops_exact"], evals["loss"]
+    low, high = loss.min(), loss.max()
+    if bigram is not None:
+        low, high = min(low, bigram), max(high, bigram)
+    figure.update_xaxes(log_axis(c.min() / 1.3, c.max() * 1.3, "training compute C (FLOP, exact)", "flop"))
+    figure.update_yaxes(log_axis(low / 1.04, high * 1.04, ""))
+    figure.update_yaxes(title_text=f"held-out loss ({unit})", col=1)
+    for index, arch in enumerate(archs):
+        place = {"row": 1 + index // columns, "col": 1 + index % columns}
+        for run_id, rows in evals[evals["group"] == arch].groupby("run_id", sort=False):
+            size, seed = str(rows["size"].iloc[0]), int(rows["seed"].iloc[0])
+            trace = go.Scatter(
+                x=rows["flops_exact"],
+                y=rows["loss"],
+                mode="lines+markers",
+                line={"color": sizes[size], "width": 1.6 if seed == 0 else 0.8},
+                marker={"size": 6 if seed == 0 else 4},
+                opacity=1 if seed == 0 else 0.5,
+                name=size,
+                showlegend=False,
+                hovertemplate=f"{run_id}<br>C = %{{x:.3g}} FLOP<br>held-out loss %{{y:.4f}} {unit}<extra></extra>",
+            )
+            figure.add_trace(trace, **place)
+        if bigram is not None:
+            reference_line(figure, place["row"], place["col"], bigram)
+    for size, color in sizes.items():
+        figure.add_trace(legend_line(size, color, "legend"), row=1, col=1)
+    if bigram is not None:
+        figure.add_trace(legend_reference(bigram, "legend"), row=1, col=1)
+    figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
+    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    return figure

@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS
-from analysis.figures.style import GREY, SHADE, dress, fade, size_scale
+from analysis.figures.style import GREY, SHADE, WIDTH, band, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
 from analysis.fits.points import Points
@@ -21,6 +21,11 @@ from arch.amounts import counted
 PANELS = ((N_OPT, "N", "N<sub>opt</sub>: parameters"), (D_OPT, "D", "D<sub>opt</sub>: tokens"))
 MOST_DRAWN = 1500  # points of runs; more are thinned
 MARGIN = 1.4  # factor around what is drawn
+LEGEND = (
+    "Lines are the laws, solid inside the compute that they were fitted to, dotted beyond; bands are their intervals; "
+    "diamonds are the minima of isoFLOP budgets. The shaded compute is more than any run had."
+)
+PROFILES = "IsoFLOP profiles: losses of each budget over size, and the curves whose minima the law goes through."
 Row = tuple[float, float, tuple[float, float] | None]  # C [FLOP], a value there, and its interval
 
 
@@ -46,7 +51,7 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
             figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
     title = f"training FLOP C ({points.convention})"
     figure.update_xaxes(log_axis(float(points.flops.min()) / MARGIN, last * MARGIN, title, "flop"))
-    dress(figure, 1320, 540, r=20, b=110)
+    dress(figure, WIDTH, 540, r=20, b=110)
     # as wide as the window, the names below
     figure.update_layout(width=None, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"})
     return figure
@@ -61,10 +66,7 @@ def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int
     color, name = APPROACH_COLORS[result.approach], result.approach
     bands = [(c, *pair) for c, _, pair in rows if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
     if bands:
-        c, low, high = (list(part) for part in zip(*bands, strict=True))
-        style = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
-        band = go.Scatter(x=c + c[::-1], y=low + high[::-1], **style, hoverinfo="skip", showlegend=False)
-        figure.add_trace(band.update(legendgroup=name), 1, column)
+        figure.add_trace(band(bands, color).update(legendgroup=name), 1, column)
     inside = [row for row in rows if result.beyond(row[0]) <= 1.0]
     below = [row for row in rows if row[0] <= (inside[0][0] if inside else result.range[0])]
     above = [row for row in rows if row[0] >= (inside[-1][0] if inside else result.range[1])]

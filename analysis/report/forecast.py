@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,23 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
 from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.pages.cells import number, shown, signed
+from analysis.report.section import Section, Table
 from arch.amounts import count, counted_of
 
 COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
 LARGEST = "largest fitted runs, mean"
+
+
+def forecast_section(forecast: ForecastRound) -> Section:
+    name = f"forecast-{forecast.number}" if forecast.number > 1 else "forecast"
+    return Section(
+        title_of(forecast),
+        [forecast_lead(forecast)],
+        {name: partial(forecast_figure, forecast)},
+        [Table(name, forecast_rows(forecast))],
+        forecast_notes(forecast),
+    )
 
 
 def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
@@ -39,11 +52,6 @@ def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
         }
         rows.append(row)
     return rows
-
-
-def table_name(forecast: ForecastRound) -> str:
-    """Of a round's table and figure."""
-    return "forecast" + (f"-{forecast.number}" if forecast.number > 1 else "")
 
 
 def title_of(forecast: ForecastRound) -> str:

@@ -1,56 +1,138 @@
-"""The laws of a study as rows of text: by approach with their verdicts, by FLOP convention, and what is missing."""
+"""Laws of the optimal size by three approaches: which one is believed most, their tables, and what speaks against
+them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.fit import D_OPT, L_OPT, N_OPT, Estimate, Fit, Law
-from analysis.fits.study_fits import StudyFits
-from analysis.pages.cells import number as cell
-from analysis.pages.cells import shown
-from analysis.run_table import CONVENTIONS
-from arch.amounts import count
+from analysis.fits.fit import D_OPT, FAILED, L_OPT, N_OPT, Estimate, Fit, Law
+from analysis.fits.study_fits import StudyFits, WrongChoices
+from analysis.pages.cells import number, shown
+from analysis.report.section import Section, Table
+from analysis.report.words import NAMES, NOT_IDENTIFIED, believed, listed, optimum_cells
 
-NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
-NOT_IDENTIFIED = "not identified"
 NO_POWER_LAW = "no power law"
 MANY = 0.1  # of the replicates: from this share on a cell says how many failed
-MOST_NAMED = 3  # runs that a line names
+FAILURES = {  # of the checks of analysis.fits.verdicts
+    "inside": "the optimum lies outside what was trained",
+    "fits": "the points refute its form",
+    "rehearsed": "laws of the smaller runs miss the optimum of the larger ones",
+    "stable": "without one of its sizes it is another",
+}
+ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
+WASTE = (
+    "Of the largest compute of each architecture, by its fitted surface: what a model of another size than the optimal "
+    "one wastes, and what a loss wastes that is higher than it need be, as a wrong learning rate makes it. Intervals "
+    "are in fits.json."
+)
+
+
+def reach(law: Fit) -> float:
+    """How many times the largest compute a law is believed up to; 0 where it is not."""
+    return law.verdict.reach if law.verdict else 0.0
+
+
+def _trust(law: Fit) -> tuple[float, int]:
+    """The smaller the more a law is believed, of those alike by ORDER."""
+    return -reach(law), ORDER.index(law.approach)
+
+
+def leading_law(fits: StudyFits, group: str) -> Fit | None:
+    """The law of the optimal size that is believed most, of those alike the first of ORDER; None where none is."""
+    return min((law for law in fits.of(group) if reach(law)), key=_trust, default=None)
+
+
+def drawn_law(fits: StudyFits, group: str) -> Fit | None:
+    """The law that figures draw, also where none is believed: of those that know a size the one that is believed most,
+    of those alike the first of ORDER. None where that is the envelope's, or where there is none."""
+    laws = [law for law in fits.of(group) if law.a.value is not None and (law.approach == "envelope" or law.curve)]
+    first = min(laws, key=_trust, default=None)
+    return None if first is None or first.approach == "envelope" else first
+
+
+def doubted(fits: StudyFits, approach: str) -> list[str]:
+    """The groups whose law by an approach has a verdict and is not believed."""
+    return [law.group for law in fits.laws if law.approach == approach and not reach(law)]
+
+
+def law_sentences(fits: StudyFits) -> list[str]:
+    """Of which architectures a law of the optimal size is believed, and how far; and why of the others none is."""
+    sentences: dict[str, list[str]] = {}
+    for group in dict.fromkeys(law.group for law in fits.laws):
+        if law := leading_law(fits, group):
+            far = believed(law).removeprefix("believe")
+            text = f"The {NAMES[law.approach]} law of the optimal size is believed{far} for {{}}."
+        else:
+            laws = {law.approach: law for law in fits.of(group)}
+            shown_law = laws.get("parametric") or next(iter(laws.values()))
+            text = f"No law of the optimal size is believed for {{}}; {NAMES[shown_law.approach]}: {_why(shown_law)}."
+        sentences.setdefault(text, []).append(name_of(group))
+    first_believed = sorted(sentences.items(), key=lambda item: item[0].startswith("No law"))
+    return [text.format(listed(names)) for text, names in first_believed]
+
+
+def _why(law: Fit) -> str:
+    """What the first check says that a law fails at the largest compute, without its numbers: so one sentence holds
+    for several architectures. The first reason of a law without such a check."""
+    claims = law.verdict.claims if law.verdict else ()
+    failed = [check.name for check in claims[0].checks if check.state == FAILED] if claims else []
+    return FAILURES[failed[0]] if failed else (law.verdict.reasons[0].partition(":")[0] if law.verdict else "")
+
+
+def laws_section(fits: StudyFits) -> Section:
+    return Section(
+        "The optimal size by three approaches, and whether to believe it",
+        tables=[
+            Table("approaches", approach_rows(fits)),
+            Table("checks", check_rows(fits), "What the verdicts rest on: the checks of each law at each compute"),
+        ],
+        notes=not_fitted_lines(fits),
+        more_title="The reasons of every verdict",
+        more=approach_reasons(fits),
+    )
+
+
+def choices_section(fits: StudyFits) -> Section:
+    choices, doubts = fits.wrong_choices, [name_of(group) for group in doubted(fits, "parametric")]
+    return Section(
+        "What a wrong choice costs",
+        [WASTE] if choices else [],
+        tables=[Table("choices", choice_rows(choices))],
+        notes=[f"Not to be relied on, as the surface is not believed: {', '.join(doubts)}."]
+        if doubts and choices
+        else [],
+    )
 
 
 def approach_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row an architecture and approach: exponent, optima at some computes with intervals, and the verdict."""
-    rows = []
-    for law in fits.laws:
-        row = {"architecture": name_of(law.group), "approach": NAMES[law.approach], "a (N_opt exponent)": exponent(law)}
-        for at in law.optima:
-            c = power_of_ten(at.flops)
-            row |= {f"N_opt at {c} FLOP": size_of(at.n_params), f"D_opt at {c} FLOP": size_of(at.n_tokens)}
-        rows.append(row | {"verdict": believed(law)})
-    for failure in fits.not_fitted:
-        rows.append(
-            {"architecture": name_of(failure.group), "approach": NAMES[failure.approach], "verdict": "not fitted"}
-        )
-    return rows
-
-
-def approach_reasons(fits: StudyFits, not_fitted: bool = True) -> list[str]:
-    """The reasons of every verdict, a line a law; and why others are not fitted."""
-    lines = [(law.group, law.approach, believed(law), law.verdict.reasons) for law in fits.laws if law.verdict]
-    if not_fitted:
-        lines += [(failure.group, failure.approach, "not fitted", (failure.reason,)) for failure in fits.not_fitted]
     return [
-        f"{name_of(group)}, {NAMES[approach]}: {verdict}. {_sentence(reasons)}"
-        for group, approach, verdict, reasons in lines
+        {"architecture": name_of(law.group), "approach": NAMES[law.approach]}
+        | optimum_cells(law)
+        | {"verdict": believed(law)}
+        for law in fits.laws
     ]
 
 
-def _sentence(reasons: Sequence[str]) -> str:
-    joined = "; ".join(reasons)
-    return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
+def approach_reasons(fits: StudyFits) -> list[str]:
+    """The reasons of every verdict, a line a law."""
+    lines = []
+    for law in fits.laws:
+        reasons = "; ".join(law.verdict.reasons if law.verdict else ())
+        text = f"{reasons[:1].upper()}{reasons[1:]}." if reasons else ""
+        lines.append(f"{name_of(law.group)}, {NAMES[law.approach]}: {believed(law)}. {text}")
+    return lines
+
+
+def not_fitted_lines(fits: StudyFits) -> list[str]:
+    """Which approaches are not fitted and why, a line a reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for failure in fits.not_fitted:
+        groups.setdefault((NAMES[failure.approach], failure.reason), []).append(name_of(failure.group))
+    return [f"{approach}: not fitted for {listed(names)}: {why}" for (approach, why), names in groups.items()]
 
 
 def check_rows(fits: StudyFits) -> list[dict[str, str]]:
@@ -64,41 +146,34 @@ def check_rows(fits: StudyFits) -> list[dict[str, str]]:
     return rows
 
 
-def size_of(estimate: Estimate) -> str:
-    """N or D of an optimum, with its interval."""
-    if estimate.value is None:
-        return NOT_IDENTIFIED
-    tail = "" if estimate.ends is None else f" [{count(estimate.ends[0])}, {count(estimate.ends[1])}]"
-    return cell(f"{count(estimate.value)}{tail}", estimate.value, estimate.ends)
+def choice_rows(choices: Mapping[str, WrongChoices]) -> list[dict[str, str]]:
+    """A row an architecture: the share of its largest compute that a wrong size or a higher loss wastes."""
+    return [
+        {"architecture": name_of(arch), "at C (FLOP)": number(power_of_ten(choice.c), choice.c)}
+        | {f"{size.amount:g} N_opt": shown(size.share.value, ".1%") for size in choice.sizes}
+        | {f"loss {loss.amount:.1%} higher": shown(loss.share.value, ".1%") for loss in choice.losses}
+        for arch, choice in choices.items()
+    ]
 
 
-def exponent(law: Fit) -> str:
-    """a of N_opt ~ C^a, with its interval."""
-    return shown(law.a.value, ".3f", law.a.ends) or NOT_IDENTIFIED
+def envelope_section(fits: StudyFits) -> Section:
+    return Section("Laws of the envelope", tables=[Table("envelope", law_rows(fits))], notes=law_notes(fits))
 
 
-def believed(law: Fit) -> str:
-    """The verdict in its words; "" where there is none."""
-    return law.verdict.believe if law.verdict else ""
-
-
-def law_rows(fits: StudyFits, conventions: Sequence[str | None] = CONVENTIONS, digits: int = 4) -> list[dict[str, str]]:
-    """The envelope's laws L = beta C^alpha, N_opt ~ C^a, D_opt ~ C^b with their intervals: a row an architecture and
-    FLOP convention (None: that of the fits)."""
+def law_rows(fits: StudyFits) -> list[dict[str, str]]:
+    """The envelope's laws L = beta C^alpha, N_opt ~ C^a, D_opt ~ C^b with their intervals, a row an architecture."""
     rows = []
     for group in fits.groups:
-        for convention in conventions:
-            fit = fits.envelope(group.name) if convention is None else fits.envelope(group.name, convention)
-            row = {"architecture": name_of(group.name)} | ({"C": convention} if convention else {})
-            if fit is None:
-                rows += [] if group.fitted else [row | {"alpha (L exponent)": "not fitted"}]
-                continue
-            loss = fit.law(L_OPT)
-            row["alpha (L exponent)"] = law_cell(loss, loss.exponent, f".{digits}f")
-            row["beta (L at C = 1 FLOP)"] = law_cell(loss, loss.coefficient, f".{digits}g")
-            row["a (N_opt exponent)"] = law_cell(fit.law(N_OPT), fit.law(N_OPT).exponent, f".{digits}f")
-            row["b (D_opt exponent)"] = law_cell(fit.law(D_OPT), fit.law(D_OPT).exponent, f".{digits}f")
-            rows.append(row | {"R^2 of L": shown(loss.r2, f".{digits}f")})
+        row, fit = {"architecture": name_of(group.name)}, fits.envelope(group.name)
+        if fit is None:
+            rows.append(row | {"alpha (L exponent)": "not fitted"})
+            continue
+        loss = fit.law(L_OPT)
+        row["alpha (L exponent)"] = law_cell(loss, loss.exponent, ".3f")
+        row["beta (L at C = 1 FLOP)"] = law_cell(loss, loss.coefficient, ".3g")
+        row["a (N_opt exponent)"] = law_cell(fit.law(N_OPT), fit.law(N_OPT).exponent, ".3f")
+        row["b (D_opt exponent)"] = law_cell(fit.law(D_OPT), fit.law(D_OPT).exponent, ".3f")
+        rows.append(row | {"R^2 of L": shown(loss.r2, ".3f")})
     return rows
 
 
@@ -114,8 +189,8 @@ def law_cell(law: Law, estimate: Estimate, form: str) -> str:
 
 
 def law_notes(fits: StudyFits) -> list[str]:
-    """What is missing or does not hold in the laws of the envelope, and why; and which runs are in no fit."""
-    lines, steep = list(fits.warnings), []
+    """What is missing or does not hold in the laws of the envelope, and why."""
+    lines, curved, steep = list(fits.warnings), [], []
     for group in fits.groups:
         fit, name = fits.envelope(group.name), name_of(group.name)
         if fit is None:
@@ -123,58 +198,31 @@ def law_notes(fits: StudyFits) -> list[str]:
             continue
         loss, n_opt = fit.law(L_OPT), fit.law(N_OPT)
         for law, exponents in ((loss, "alpha, beta"), (n_opt, "a, b")):
-            if not law.identified:
+            if not law.identified and (law is loss or fit.verdict is None):  # a verdict has it among its reasons
                 lines.append(f"{name}: {exponents} not identified: {law.reason}")
         if loss.curved and loss.about_loss is not None:
-            off = math.expm1(loss.about_loss.off_line or 0.0)
-            lines.append(
-                f"{name}: a pure power law does not describe this curve: its points lie {off:.1%} off the line. The "
-                f"law has no interval and predicts no loss"
-            )
+            curved.append(f"{name} ({math.expm1(loss.about_loss.off_line or 0.0):.1%} off the line)")
             steep += [group] if loss.about_loss.steep_early and not group.range_stated else []
+    if curved:
+        lines.append(
+            f"A pure power law does not describe the losses of {listed(curved)}: these laws have no interval and "
+            f"predict no loss"
+        )
     if steep:
         keys = ", ".join(dict.fromkeys(f"fit.range.{group.arch}" for group in steep))
         lines.append(
             f"{', '.join(name_of(group.name) for group in steep)}: the loss falls faster at the start of the range. To "
             f"leave that part out, set {keys} in the study file"
         )
-    return lines + unused_lines(fits)
-
-
-def unused_lines(fits: StudyFits) -> list[str]:
-    """Runs that enter no curve, those that are so for one reason in one line; and those of which single rows or
-    evaluations are left out."""
-    reasons: dict[tuple[str, str, str], list[str]] = {}
-    for run in (run for group in fits.groups for run in group.left_out):
-        single, several = "enters no curve of its size", "enter no curve of their size"
-        if run.state != "done":
-            single = f"left out of the fits, its state is {run.state}"
-            several = f"are left out of the fits, their state is {run.state}"
-        reasons.setdefault((single, several, f": {run.reason}" if run.reason else ""), []).append(run.run_id)
-    lines = [
-        f"{runs[0]}: {single}{why}" if len(runs) == 1 else f"{len(runs)} runs {several}{why}: {named(runs)}"
-        for (single, several, why), runs in reasons.items()
-    ]
-    return lines + [
-        f"{run['run_id']}: single rows or evaluations of it are left out, not the run: {run['why']}"
-        for run in fits.skipped
-    ]
-
-
-def named(runs: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(runs) - MOST_NAMED} more (fits.json names all)" if len(runs) > MOST_NAMED else ""
-    return ", ".join(runs[:MOST_NAMED]) + more
+    return lines
 
 
 def sizes_left_out(fits: StudyFits) -> dict[str, list[str]]:
     """The sizes of each group that its parametric law is fitted without (fit.stopped); groups without one are not in
     it."""
-    gone = {}
+    gone: dict[str, list[str]] = {}
     for law in fits.laws if fits.settings.stopped == "leave_out" else ():
-        if law.parametric is None:
-            continue
-        without = [size.size for size in fits.group(law.group).sizes if size.size not in law.parametric.sizes]
-        if law.parametric.sizes and without:
-            gone[law.group] = without
+        if law.parametric is not None and law.parametric.sizes:
+            without = [size.size for size in fits.group(law.group).sizes if size.size not in law.parametric.sizes]
+            gone |= {law.group: without} if without else {}
     return gone

@@ -7,8 +7,10 @@ from typing import Any
 from analysis.figures.palette import name_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
+from analysis.report.comparison import verdict_notes
 from analysis.report.laws import sizes_left_out
-from analysis.report.noise import noise_text
+from analysis.report.section import Section
+from analysis.report.words import noise_text
 
 
 def convention_text(fits: StudyFits) -> str:
@@ -22,8 +24,8 @@ def phase_notes(fits: StudyFits) -> list[str]:
     return [f"{text[:1].upper()}{text[1:]}."] if text else []
 
 
-def methods(fits: StudyFits) -> list[str]:
-    return [
+def methods_section(fits: StudyFits) -> Section:
+    paragraphs = [
         f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}. The seeds of a size are averaged in log loss.",
         *phase_notes(fits),
         *_surface_text(fits),
@@ -34,6 +36,7 @@ def methods(fits: StudyFits) -> list[str]:
         "size decides it. A law is believed up to the largest compute at which all hold. All approaches read the same "
         "runs, so their agreement is weaker evidence than that of several studies.",
     ]
+    return Section("Methods and caveats", paragraphs, notes=verdict_notes(fits))
 
 
 def _surface_text(fits: StudyFits) -> list[str]:

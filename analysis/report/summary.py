@@ -1,13 +1,19 @@
 """Laws of one group by all approaches in one table: exponent, optima at a compute and verdict, and in few
-words why. What `scaling fit` prints first, and what its page shows."""
+words why. What `scaling fit` prints first, and the page that --plot draws of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import plotly.graph_objects as go
+
 from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
-from analysis.fits.points import Points
+from analysis.fits.approaches import Fits
+from analysis.fits.points import Points, Reading
+from analysis.pages.html import render
+from analysis.report.section import Section, Table
 from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
@@ -158,3 +164,33 @@ def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     if any(fit.beyond(c) > FAR for fit, c in shown):
         parts.append(f"(in brackets): more than {FAR:g} times beyond the fit, a formula carried on that nothing checks")
     return "; ".join(parts)
+
+
+def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
+    """HTML with figure, table and reasons of every group; no file beside it, no network. computes: C [FLOP] of the
+    tables (none: `shown_at`). The fits need `Options.curve`."""
+    sections = [_group_section(reading.groups[name], name, fits, computes) for name in reading.groups]
+    return render(
+        Path(__file__).with_name("report.html.j2"),
+        figures=bool(fits.results),
+        name="Scaling laws",
+        lead=f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}",
+        evaluations=None,
+        sections=sections,
+    )
+
+
+def _group_section(
+    points: Points, group: str, fits: Fits, computes: Sequence[float]
+) -> tuple[Section, list[go.Figure]]:
+    from analysis.report.fit_figures import LEGEND, PROFILES, isoflop_figure, optimum_figure
+
+    results, failed = fits.of(group), [failure for failure in fits.failed if failure.group == group]
+    if not results:
+        return Section(group, notes=reason_lines(results, failed)), []
+    shown = shown_at(results, computes)
+    tables = [Table(f"C{i}", summary_table(results, c, failed)) for i, c in enumerate(shown)]
+    figures = [optimum_figure(points, results), *(isoflop_figure(points, fit) for fit in results if fit.isoflop)]
+    notes = [*reason_lines(results, failed), fitted_on(results), legend(results, len(computes) or 1, "behind a value")]
+    lead = [title(points, group, c, bool(computes)) for c in shown]
+    return Section(group, lead, tables=tables, notes=[*notes, LEGEND, *([PROFILES] * (len(figures) > 1))]), figures

@@ -1,22 +1,54 @@
-"""Variants after equal tokens: the report's table, figure and notes, from fits.json only."""
+"""Variants after equal tokens, and merged weights beside decays: sections of the report, from fits.json only."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
-from analysis.figures.style import GREY, dress
+from analysis.figures.style import GREY, WIDTH, dress
 from analysis.fits.pairwise import UNDECIDED, Comparison
 from analysis.fits.study_fits import StudyFits, VariantFamily
 from analysis.pages.cells import number, shown, signed
-from analysis.report.figures import WIDTH
-from analysis.report.noise import listed
+from analysis.report.section import Section, Table
+from analysis.report.words import listed
 from arch.amounts import count, counted
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
 LEFT = 250  # for the variants' names
+BRIEF = ("family", "variant", "held-out loss", "above the first", "verdict")
+MERGED = (
+    "The mean of a trunk's last weights stands in for a decay that nobody trained. Each pair compares it with the "
+    "branch that has decayed to the same tokens, in log held-out loss. The interval is Student's t over trunks: pairs "
+    "of one trunk share its error. No fit uses merged losses."
+)
+
+
+def variants_section(fits: StudyFits) -> Section:
+    return Section(
+        "Variants after equal tokens",
+        figures={"variants": partial(variant_figure, fits)},
+        tables=[Table("variants", variant_rows(fits), brief=BRIEF)],
+        notes=variant_notes(fits),
+    )
+
+
+def merged_section(fits: StudyFits) -> Section:
+    """How far merged losses lie above decayed ones after the same tokens, a row an architecture."""
+    rows = [
+        {
+            "architecture": name_of(group),
+            "pairs": f"{merged.n_pairs} of {counted(merged.n_trunks, 'trunk')}",
+            "sizes": ", ".join(merged.sizes),
+            "merged above decayed": signed(merged.offset.value, ".2%", merged.offset.ends),
+        }
+        for group, merged in fits.merged.items()
+    ]
+    title = "Merged weights in the place of a decay"
+    return Section(title, tables=[Table("merged", rows)], notes=[MERGED] if rows else [])
 
 
 def _compared(fits: StudyFits) -> list[VariantFamily]:

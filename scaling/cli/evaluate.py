@@ -270,7 +270,8 @@ def contamination(
     result.
     """
     from analysis.contamination import FILE, ensure
-    from analysis.report.contamination import contamination_notes, contamination_rows
+    from analysis.report.runs import contamination_section
+    from analysis.report.section import terminal
     from data.corpus import open_corpus
 
     request = study.request()
@@ -292,9 +293,7 @@ def contamination(
     shown = record | {"sets": {name: record["sets"][name] for name in sets}}
     if study.as_json:
         return print_json(shown)
-    rows = contamination_rows(shown)
-    print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
-    print("\n".join(wrapped(contamination_notes(shown, [], request.study.name))))
+    print(terminal(contamination_section(shown, [], request.study.name)))
     study.say_next("report")
 
 

@@ -90,7 +90,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     output_json |= {"comparisons": None if compared is None else [comparison.to_dict() for comparison in compared]}
     page = None
     if output.plot is not None:
-        from analysis.report.fits_page import fits_page
+        from analysis.report.summary import fits_page
 
         page = fits_page(source.reading, fits, options.at)
     if output.as_json:

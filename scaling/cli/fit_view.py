@@ -64,11 +64,14 @@ def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compar
     """The end of a fit, short: a table of all approaches (of several groups the law of each that is believed most) at
     each of `computes` [FLOP] (none: `shown_at`), the losses of --predict, a reason a law, where the rest is."""
     if len(reading.groups) > 1:
-        from analysis.report.comparison import pair_rows
+        from analysis.report.comparison import comparison_table
+        from analysis.report.section import shown_rows
 
         fitted = {law.group for law in fits.results}
         parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
-        parts += predictions(fits.results) + [rows_table(pairs) for pairs in map(pair_rows, compared) if pairs]
+        parts += predictions(fits.results) + [
+            rows_table(shown_rows(table)) for table in map(comparison_table, compared) if table.rows
+        ]
         lines = [comparison.reason for comparison in compared if comparison.reason]
         lines += _without_law([failure for failure in fits.failed if failure.group not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]

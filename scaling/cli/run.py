@@ -75,7 +75,7 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
 def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
     """What follows from the study: what it still waits for, runs that would give a law, a test of its laws, or its
     publication."""
-    from analysis.report.believed import leading_law
+    from analysis.report.laws import leading_law
 
     waiting = Waiting.of(request)
     if waiting.for_rate:

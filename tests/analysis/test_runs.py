@@ -11,7 +11,7 @@ import pytest
 import scaling.rundir.directory
 from analysis.fits.settings import FitSettings
 from analysis.held_out import load_held_out
-from analysis.report.left_out import left_out_lines
+from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_object, write_json
@@ -169,7 +169,7 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
         assert result.loc[variant, "betas"] == "0.9/0.99" and pd.isna(result.loc[own, "betas"])
     fits = envelopes_of(tables, FitSettings(smoothing_tokens=4096))
     assert fits.left_out == ({"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"},)
-    assert fits.group("tnl").n_runs == 1 and left_out_lines(fits) == [
+    assert fits.group("tnl").n_runs == 1 and unused_lines(fits) == [
         f"1 run left out of the fits, changed by --set: {variant}"
     ]
 

@@ -16,9 +16,9 @@ from analysis import stage
 from analysis.contamination import FILE, ensure
 from analysis.fits.fit import L_OPT
 from analysis.fits.study_fits import read_fits
-from analysis.report.figures import figure_one
+from analysis.report.figures import figure_one, validation_figure
 from analysis.report.laws import law_notes
-from analysis.report.validation import validation_figure
+from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
@@ -219,7 +219,7 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     fits = stage.fit(study, study.runs()).fits
     tables = load_tables(study.directory, runs)
     without_verdicts = tuple(replace(fit, verdict=None) for fit in fits.fits)
-    figure = figure_one(replace(fits, fits=without_verdicts), tables, {"loss": 2.5})  # the envelope leads
+    figure = figure_one(replace(fits, fits=without_verdicts), tables, 2.5)  # the envelope leads
     axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
     assert len(axes) == 9
     assert {axis.title.text for axis in axes} == {"training compute C (FLOP, exact)"}
@@ -251,7 +251,7 @@ def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -
     one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
     evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
     runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
-    figure = validation_figure(study_of(), replace(tables, runs=runs, evals=evals), {"loss": 2.5})
+    figure = validation_figure(study_of(), replace(tables, runs=runs, evals=evals), 2.5)
     assert figure is not None
     shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}
     assert len(shown) == 7
@@ -317,7 +317,7 @@ def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> Non
     assert fresh and (fits.groups, fits.fits) == (before.groups, before.fits)
     why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
     assert fits.skipped == ({"run_id": runs[1].run_id, "n": 2, "why": why},)
-    assert any(runs[1].run_id in line and why in line for line in law_notes(fits))
+    assert any(runs[1].run_id in line and why in line for line in unused_lines(fits))
     assert why in stage.report(small, runs).path.read_text()
 
 

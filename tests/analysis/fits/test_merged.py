@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from analysis.fits.settings import FitSettings
-from analysis.report.merged import merged_notes, merged_rows
-from analysis.report.rows import checkpoint_rows
+from analysis.report.runs import checkpoints_table
+from analysis.report.variants import merged_section
 from analysis.runs import load_tables
 from tests.analysis.fits.built import envelopes_of, study_of
 
@@ -42,7 +42,7 @@ def tables(tmp_path_factory):
 
 def test_merged_losses_enter_no_fit_and_their_offset_counts_each_trunk_once(tables):
     assert set(tables.evals["phase"]) == {"undecayed", "merged", "decayed"}
-    assert {row["weights"] for row in checkpoint_rows(tables)} == {"", "merged"}
+    assert {row["weights"] for row in checkpoints_table(tables).rows} == {"", "merged"}
     fits = envelopes_of(tables, SETTINGS)
     assert fits.settings.points == "decayed" and fits.points["left_out"]["merged"] > 15
     assert "rows of merged weights" in fits.points["text"]
@@ -60,12 +60,11 @@ def test_merged_losses_enter_no_fit_and_their_offset_counts_each_trunk_once(tabl
         means.append(np.mean(pairs))
     assert merged.offset.value == pytest.approx(np.mean(means), rel=1e-12) and abs(np.mean(means) - OFFSET) < 0.001
     assert merged.offset.interval == pytest.approx(stats.t.interval(0.95, 2, np.mean(means), stats.sem(means)))
-    (row,) = merged_rows(fits)
+    section = merged_section(fits)
+    ((row,),) = (table.rows for table in section.tables)
     assert (row["architecture"], row["pairs"]) == ("LLaMA", "12 of 3 trunks")
-    assert (
-        row["merged above decayed"].startswith(f"{np.mean(means):+.2%} [+") and "No fit uses" in merged_notes(fits)[0]
-    )
-    assert merged_rows(study_of()) == [] == merged_notes(study_of())
+    assert row["merged above decayed"].startswith(f"{np.mean(means):+.2%} [+") and "No fit uses" in section.notes[0]
+    assert not merged_section(study_of()).has_text
 
 
 def test_one_trunk_gives_an_offset_without_an_interval(tmp_path):

@@ -13,8 +13,8 @@ from analysis.fits.prepare import prepare
 from analysis.fits.seeds import not_in_curves, seed_groups, seed_noise_of, size_curves
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import WholeCurves
-from analysis.report.laws import law_notes
 from analysis.report.methods import interval_text
+from analysis.report.runs import unused_lines
 from analysis.run_table import pool
 from analysis.runs import load_tables
 from data.files import read_json, write_json
@@ -152,7 +152,7 @@ def test_one_run_of_each_length_tells_no_noise_and_says_so(tmp_path):
     (alone,) = fits.not_paired
     assert (alone.arch, alone.size, sorted(alone.runs)) == ("tnl", "55k", both)
     assert "No seeds of other runs of their size, and no part of that: " in interval_text(fits)
-    assert f"{both[1]}: enters no curve of its size: runs of its size train on more tokens" in law_notes(fits)
+    assert f"1 run left out of the fits, runs of its size train on more tokens: {both[1]}" in unused_lines(fits)
     assert fits.group("tnl").n_runs == 3
     assert seed_noise_of(list(prepare(whole, points="curves").groups.values())) is None
 

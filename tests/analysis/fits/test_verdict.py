@@ -15,8 +15,8 @@ from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import LowestLoss, StudyFits
 from analysis.fits.verdict import judge_architectures
+from analysis.report.comparison import losses_table, study_lines, verdict_notes
 from analysis.report.laws import law_cell, law_notes, law_rows
-from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
 from scaling.cli.show import show_laws, show_summary
 
@@ -61,12 +61,11 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     first = best.predictions[0]
     assert first.flops == lowest.c and first.loss.value == pytest.approx(best.loss.value, rel=0.02)
 
-    lines = "\n".join(verdict_text(fits))
+    lines = "\n".join(study_lines(fits))
     assert lines.startswith("HGRN2 has the lowest loss at C = ") and "that all 3 fitted architectures reached" in lines
     assert "LLaMA is not distinguishable from HGRN2: the difference is within seed noise." in lines
     assert "TNL is worse than HGRN2 by more than seed noise." in lines and "may be the size" not in lines
-    assert "At this compute the optimal HGRN2 has N = " in lines
-    rows = comparison_table(fits)
+    rows = losses_table(fits).rows
     assert [row["verdict"] for row in rows] == ["", UNDECIDED, WORSE] and "+3.0% [" in rows[2]["above the lowest"]
     monkeypatch.setattr("arch.tables.print_width", lambda: 100)
     printed = show_laws(fits)
@@ -84,10 +83,10 @@ def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path)
                 shift = 0.002 * (seed - 1) * (size == "55k")
                 write_run(tmp_path, arch, size, tokens // less, seed=seed, shift=shift, warmup_tokens=4096)
     fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=5_000, n_replicates=100))
-    lines = verdict_text(fits)
+    lines = study_lines(fits)
     assert "TNL is worse than HGRN2 by more than seed noise." in lines
-    caveat = next(line for line in lines if line.startswith("The difference of TNL may be of its size and not of its "))
-    assert "is of size 221k after 81.9k tokens, HGRN2's of 25k after 7" in caveat
+    caveat = next(line for line in lines if line.startswith("The difference of TNL may be of its size: "))
+    assert "is of 221k after 81.9k tokens, HGRN2's of 25k after 7" in caveat
     assert caveat.endswith("and only the size 221k was trained that far, so the best size there is not known.")
 
 
@@ -95,9 +94,9 @@ def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
     fits = drawn(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
     assert fits.verdicts[0].against("tnl", "hgrn2").verdict == UNKNOWN
     assert fits.verdicts[0].archs["tnl"].loss.interval is None
-    lines = verdict_text(fits)
+    lines = study_lines(fits)
     assert lines[0].startswith("No architecture is best at C = ") and "may be chance" in lines[2]
-    assert comparison_table(fits)[1]["verdict"] == UNKNOWN
+    assert losses_table(fits).rows[1]["verdict"] == UNKNOWN
 
 
 def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None:
@@ -106,9 +105,8 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     write_run(tmp_path, "llama", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 12")
     fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=20_000))
     assert any(line.startswith("LLaMA is not compared: no usable run") for line in verdict_notes(fits))
-    lines = verdict_text(fits)
+    lines = study_lines(fits)
     assert lines[0].startswith("TNL alone was fitted. At C = ") and lines[0].endswith(" nats/byte.")
-    assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
     assert law_rows(fits)[-1]["a (N_opt exponent)"] == "not identified"
     result = "TNL: only the size 55k was trained that far, so the best size there is not known."
     assert result in verdict_notes(fits)
@@ -144,7 +142,7 @@ def said_of(verdict: LowestLoss) -> list[str]:
 
 
 def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) -> None:
-    first, second, *_ = verdict_text(drawn(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
+    first, second, *_ = study_lines(drawn(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
     assert first.startswith("No architecture is worse than the best by more than seed noise at C = ")
     assert "HGRN2" not in first and second.startswith("The lowest loss measured is that of HGRN2: ")
 
@@ -179,7 +177,7 @@ def test_no_compute_that_all_reached(tmp_path: Path) -> None:
         {"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, dict.fromkeys(NAMES), 0.95
     )
     assert result.c is None and result.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
-    assert verdict_text(study_of(fit_of("envelope"), verdicts=(result,))) == [f"No comparison: {result.reason}."]
+    assert study_lines(study_of(fit_of("envelope"), verdicts=(result,))) == [f"No comparison: {result.reason}."]
     assert judge_architectures({}, {}, {}, 0.95).reason == "no architecture has curves of loss over compute"
 
 

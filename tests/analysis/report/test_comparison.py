@@ -5,10 +5,15 @@ import pytest
 from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import BETTER, LOSS, UNDECIDED, WORSE, Compared, Comparison, View
-from analysis.fits.study_fits import LossOf, LowestLoss
-from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows
-from analysis.report.costs import choice_notes
-from analysis.report.verdict import comparison_table, verdict_text
+from analysis.fits.study_fits import Choice, LossOf, LowestLoss, WrongChoices
+from analysis.report.comparison import (
+    comparison_figure,
+    comparison_notes,
+    comparison_table,
+    losses_table,
+    study_lines,
+)
+from analysis.report.laws import choices_section
 
 from ..fits.built import fit_of, study_of
 from ..fits.comparison.worlds import NEAR, ONE, study
@@ -23,7 +28,7 @@ def compared():
 
 def test_rows_say_how_much_compute_the_others_need(compared):
     best, second = compared.main.archs[:2]
-    rows = {row["pair"]: row for row in comparison_rows(compared)}
+    rows = {row["pair"]: row for row in comparison_table(compared).rows}
     worse, alike = rows[f"a against {best}"], rows[f"{second} against {best}"]
     cell = worse["compute for the same loss"]
     assert {best, second} == {"b", "c"} and cell.value == pytest.approx(1.2, abs=0.08)
@@ -32,7 +37,7 @@ def test_rows_say_how_much_compute_the_others_need(compared):
     assert (worse["verdict"], alike["verdict"]) == (WORSE, UNDECIDED)
     assert worse["laws cross at C (FLOP)"] == "nowhere near"
     none = Compared(reason="a comparison needs two architectures")
-    assert comparison_rows(none) == [] and comparison_figure(none, {"C": "6nd"}) is None
+    assert comparison_table(none).rows == [] and comparison_figure(none, {"C": "6nd"}) is None
     (note,) = comparison_notes(none, 0.95)
     assert note == "Architectures are not compared by their surfaces: a comparison needs two architectures."
 
@@ -42,9 +47,9 @@ def test_a_verdict_that_depends_on_the_count_says_so(compared):
     turned = View(view.archs, view.range, compute=tuple(one.against(one.other) for one in view.compute))
     turned = [Comparison(one.reference, one.other, one.of, one.at, one.ratio) for one in turned.compute]
     cases = {"depends on the measure": View(view.archs, view.range, compute=tuple(turned))}
-    cases["undecided: worse under 1 of 2 counts"] = View(reason="no speed")
+    cases["undecided"] = View(reason="no speed")
     for words, other in cases.items():
-        rows = comparison_rows(Compared("", {"C 6nd": view, "C exact": other}))
+        rows = comparison_table(Compared("", {"C 6nd": view, "C exact": other})).rows
         assert next(row["verdict"] for row in rows if row["pair"] == f"a against {best}") == words
 
 
@@ -64,11 +69,11 @@ def test_the_loss_and_the_compute_of_a_pair_make_one_verdict_everywhere(compared
     losses["a"] = LossOf(Estimate(2.01), "1m", 1e6, 1e7, 1, 3, 2, against_best=against)
     lowest = LowestLoss(0.95, c=1e18, best="b", archs=losses)
     fits = study_of(fit_of(group="b"), fit_of(group="a"), verdicts=(lowest,), comparisons=(compared,))
-    lines = verdict_text(fits)
+    lines = study_lines(fits)
     assert sentence.replace("A is", "a is").replace("than B", "than b") in lines
     assert lines[0].startswith("b has the lowest loss") and not any("distinguishable" in line for line in lines)
-    assert comparison_table(fits)[1]["verdict"] == of_pair
-    rows = {row["pair"]: row["verdict"] for row in comparison_rows(compared, lowest)}
+    assert losses_table(fits).rows[1]["verdict"] == of_pair
+    rows = {row["pair"]: row["verdict"] for row in comparison_table(compared, lowest).rows}
     assert {rows.get("a against b"), rows.get("b against a")} & {WORSE, BETTER}
 
 
@@ -98,7 +103,11 @@ def test_notes_say_what_was_done_and_what_is_missing(compared):
 
 
 def test_what_a_wrong_choice_costs_is_doubted_where_the_surface_is():
+    choices = {"llama": WrongChoices(1e12, (Choice(0.5, Estimate(0.03)),), ())}
     of = (("llama", "parametric", 0), ("tnl", "parametric", 1), ("tnl", "isoflop", 0))
     laws = [fit_of(approach, reach, group=group) for group, approach, reach in of]
-    assert choice_notes(study_of(*laws)) == ["Not to be relied on where the fitted surface is not: LLaMA."]
-    assert choice_notes(study_of(*laws[1:])) == []
+    section = choices_section(study_of(*laws, wrong_choices=choices))
+    assert section.tables[0].rows[0]["0.5 N_opt"] == "3.0%"
+    assert section.notes == ["Not to be relied on, as the surface is not believed: LLaMA."]
+    assert choices_section(study_of(*laws[1:], wrong_choices=choices)).notes == []
+    assert not choices_section(study_of(*laws)).has_text

@@ -7,8 +7,8 @@ import pytest
 
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, NOTHING, Estimate, Fit, Law
 from analysis.fits.study_fits import StudyFits
-from analysis.report.believed import drawn_law
 from analysis.report.figures import NOT_BELIEVED, figure_one, law_of_figure
+from analysis.report.laws import drawn_law
 from analysis.run_table import RunTable
 from analysis.runs import _RUN_COLUMNS
 

@@ -1,53 +1,81 @@
-"""The laws in rows and lines: runs in no fit, sizes that a surface is fitted without, the noise of each part."""
+"""What the report says of laws: which one leads, how they are fitted, which runs and sizes are left out."""
 
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.fits.fit import NOTHING, Estimate, Fit, NotFitted
 from analysis.fits.noise import NoisePart, SeedNoise
-from analysis.fits.study_fits import StudyFits, UnusedRun, read_fits
-from analysis.report.laws import sizes_left_out, unused_lines
-from analysis.report.methods import methods
-from analysis.report.noise import noise_text
-from analysis.report.verdict import study_lines
+from analysis.fits.study_fits import UnusedRun, read_fits
+from analysis.report.comparison import study_lines
+from analysis.report.laws import (
+    approach_reasons,
+    approach_rows,
+    law_sentences,
+    laws_section,
+    leading_law,
+    sizes_left_out,
+)
+from analysis.report.methods import methods_section
+from analysis.report.runs import unused_lines
+from analysis.report.words import noise_text
 
-from ..fits.built import group_of, study_of
+from ..fits.built import fit_of, group_of, optimum, study_of
 
 FITS = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026" / "fits.json"
 
 
-def fits(*runs: tuple[str, str, str]) -> StudyFits:
-    groups: dict[str, list[UnusedRun]] = {}
-    for name, state, reason in runs:
-        groups.setdefault(name.partition("-")[0], []).append(UnusedRun(name, state, reason))
-    skipped = ({"run_id": "tnl-z", "why": "3 whose loss is no finite number"},)
-    return study_of(groups=[group_of(name, left_out=tuple(left)) for name, left in groups.items()], skipped=skipped)
+def law(approach: str, reach: float, why: str = "a reason", a: float | None = 0.5) -> Fit:
+    n, d = (Estimate(3.2e5, 3e5, 3.5e5), Estimate(4e6)) if a else (NOTHING, NOTHING)
+    exponent = NOTHING if a is None else Estimate(a, 0.45, 0.55)
+    return fit_of(approach, reach, why, a=exponent, optima=(optimum(1e12, n, d),))
 
 
-def test_runs_that_are_left_out_alike_are_told_in_one_line_and_counted() -> None:
-    waiting = [(f"{arch}-{i}", "waiting", "") for arch in ("llama", "tnl") for i in range(4)]
-    others = [
-        ("tnl-a", "failed", "loss is nan at step 9"),
-        ("tnl-b", "done", "too short"),
-        ("llama-b", "done", "too short"),
+def test_the_law_that_is_believed_most_leads_and_of_those_alike_the_envelope() -> None:
+    unknown, surface = law("envelope", 0, "N_opt is not identified: 2 pairs", None), law("parametric", 10)
+    result = study_of(unknown, surface)
+    assert leading_law(result, "tnl") is surface
+    assert law_sentences(result) == [
+        "The parametric law of the optimal size is believed up to 10 times the largest compute for TNL."
     ]
-    assert unused_lines(fits(*waiting, *others)) == [
-        "8 runs are left out of the fits, their state is waiting: llama-0, llama-1, llama-2 and 5 more (fits.json "
-        "names all)",
-        "2 runs enter no curve of their size: too short: llama-b, tnl-b",
-        "tnl-a: left out of the fits, its state is failed: loss is nan at step 9",
+    first, second = approach_rows(result)
+    assert first["a (N_opt exponent)"] == first["N_opt at 10¹² FLOP"] == "not identified"
+    assert second["N_opt at 10¹² FLOP"] == "320k [300k, 350k]" and second["D_opt at 10¹² FLOP"] == "4M"
+    alike = [law(name, 1) for name in ("isoflop", "parametric", "envelope")]
+    assert leading_law(study_of(*alike), "tnl") is alike[2] and leading_law(study_of(*alike[:2]), "tnl") is alike[1]
+    assert leading_law(study_of(*alike, better := law("isoflop", 10)), "tnl") is better
+
+
+def test_where_none_is_believed_the_reasons_stand() -> None:
+    failed = (NotFitted("tnl", "isoflop", "three (1; 2)"),)
+    result = study_of(law("envelope", 0, "one"), law("parametric", 0, "two: details"), not_fitted=failed)
+    assert law_sentences(result) == ["No law of the optimal size is believed for TNL; parametric: two."]
+    assert approach_reasons(result)[1] == "TNL, parametric: do not believe. Two: details."
+    assert laws_section(result).notes == ["isoFLOP: not fitted for TNL: three (1; 2)"]
+    assert law_sentences(study_of()) == [] and leading_law(study_of(), "tnl") is None
+
+
+def test_runs_that_are_left_out_for_one_reason_stand_in_one_line_and_are_counted() -> None:
+    waiting = [UnusedRun(f"llama-{i}", "waiting", "") for i in range(8)]
+    llama = group_of("llama", left_out=(*waiting, UnusedRun("llama-b", "done", "too short")))
+    failed, short = UnusedRun("tnl-a", "failed", "loss is nan at step 9"), UnusedRun("tnl-b", "done", "too short")
+    skipped = ({"run_id": "tnl-z", "why": "3 whose loss is no finite number"},)
+    assert unused_lines(study_of(groups=[llama, group_of("tnl", left_out=(failed, short))], skipped=skipped)) == [
+        "8 runs left out of the fits, state waiting: llama-0, llama-1, llama-2 and 5 more (fits.json names all)",
+        "2 runs left out of the fits, too short: llama-b, tnl-b",
+        "1 run left out of the fits, state failed, loss is nan at step 9: tnl-a",
         "tnl-z: single rows or evaluations of it are left out, not the run: 3 whose loss is no finite number",
     ]
 
 
-def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
+def test_sizes_that_a_surface_is_fitted_without_are_named() -> None:
     result = read_fits(FITS)
     assert sizes_left_out(result) == {"hgrn2": ["n360k"]}
-    assert "the larger ones says: n360k of HGRN2." in " ".join(methods(result))
+    assert "the larger ones says: n360k of HGRN2." in " ".join(methods_section(result).lead)
     result = replace(result, settings=result.settings.model_copy(update={"stopped": "keep"}))
-    assert sizes_left_out(result) == {} and "larger ones" not in " ".join(methods(result))
+    assert sizes_left_out(result) == {} and "larger ones" not in " ".join(methods_section(result).lead)
 
 
-def test_the_noise_is_told_of_each_part() -> None:
+def test_the_noise_is_that_of_each_part() -> None:
     quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
     whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
     one = SeedNoise(0.007, 16.8, parts=(whole,))

@@ -22,8 +22,8 @@ ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
 REPLICATES = 60  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 4  # rows of figure 1; comparison, held-out loss, benchmarks, tasks
 PARTS = {"losses", "approaches", "checks", "comparison", "choices"}
-PARTS |= {"benchmarks", "scores", "conventions", "runs"}
-PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs"}
+PARTS |= {"benchmarks", "scores", "envelope", "runs"}
+PARTS |= {"training", "corpus", "provenance", "checkpoints"}
 PHONE, WINDOW = 390, 1300
 # of each table: pixels that its box hides, how far it was scrolled to its end, where its first column then begins and
 # which share of the box that takes
@@ -66,7 +66,7 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
         f"{held_out['documents']} documents, {held_out['bytes']:,} bytes, {held_out['tokens']:,} tokens",
         "torch 2.13.0",
         "Architectures compared along their optimal frontiers",
-        "compute for the same loss, times HGRN2",
+        "times HGRN2",
         "The optimal size by three approaches, and whether to believe it",
         "What the verdicts rest on",
         "What a wrong choice costs",
@@ -78,7 +78,7 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
     assert first < len(summary) and summary.count('<div class="plot"') == summary.count("<table>") == 1
     sections = re.findall(r'<a href="#(part-\d+)">', rest)
     assert sections == re.findall(r'<h2 id="(part-\d+)">', rest) and len(sections) > 10
-    assert rest.index(">Runs</h2>") < rest.index(">Methods and caveats</h2>") < rest.index(">Provenance</h2>")
+    assert rest.index(">Runs, and what their training cost</h2>") < rest.index(">Methods and caveats</h2>") < rest.index(">Provenance</h2>")
     assert "batch (tokens)" in html and "<td>2,048</td>" in html
     assert "<td>2026-" not in html  # no attempt recorded a day
     assert "<th>precision</th>" not in html and "<th>why</th>" in html  # columns that are empty go
@@ -99,8 +99,7 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
     assert {file.name for file in folder.iterdir()} == {f"{name}.csv" for name in PARTS}
     assert set(re.findall(r'href="tables/([^"]+)"', html)) == {file.name for file in folder.iterdir()}
     fits = read_fits(study.results / "fits.json")
-    laws = pd.read_csv(folder / "conventions.csv")
-    laws = laws[laws["C"] == "exact"].set_index("architecture")
+    laws = pd.read_csv(folder / "envelope.csv", index_col="architecture")
     text = re.sub(r"<[^>]+>", "", html)
     for group in fits.groups:
         row, law = laws.loc[ARCHS[group.name]], fits.envelope(group.name).law(N_OPT)
@@ -109,7 +108,7 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
             continue
         result = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
         assert result == [law.exponent.value, law.exponent.low, law.exponent.high]
-        assert "{:.4f} [{:.4f}, {:.4f}]".format(*result) in text
+        assert "{:.3f} [{:.3f}, {:.3f}]".format(*result) in text
     runs = pd.read_csv(folder / "runs.csv")
     assert len(runs) == len(study.runs()) == 16 and runs["tokens"].max() == 5_998_592
     checkpoints = pd.read_csv(folder / "checkpoints.csv")

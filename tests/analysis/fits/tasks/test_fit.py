@@ -1,6 +1,7 @@
 """Scores of a synthetic study: laws of its losses, what is left out and withheld, chained predictions, the report."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,16 @@ from analysis.fits.study_fits import StudyFits
 from analysis.fits.task_fits import LengthScores, TaskFit, TaskFits
 from analysis.fits.tasks.fit import Places, by_length, fit_tasks
 from analysis.pages.cells import Number
-from analysis.report.lengths import length_rows, lengths_figure
-from analysis.report.task_tables import downstream_notes, task_tables
-from analysis.report.tasks import benchmarks_figure, tasks_figure
+from analysis.report.tasks import (
+    benchmark_rows,
+    benchmarks_figure,
+    length_rows,
+    lengths_figure,
+    score_rows,
+    task_sections,
+    tasks_figure,
+    withheld_lines,
+)
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
 from analysis.source.read import read_runs
@@ -144,23 +152,24 @@ def test_scores_at_a_compute_come_through_the_loss_there(fits: StudyFits) -> Non
 
 def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(fits: StudyFits) -> None:
     assert fits.downstream is not None
-    assert task_tables(fits.downstream)["scores"][0]["task"] == "piqa (acc)"
-    notes = " ".join(line for lines in downstream_notes(fits.downstream).values() for line in lines)
+    assert score_rows(fits.downstream)[0]["task"] == "piqa (acc)"
+    notes = " ".join(withheld_lines(fits.downstream))
     assert "boolq (acc)" in notes and "withheld: no trend with loss" in notes
-    assert "Too few runs with scores for a law: copa (acc)." in notes
-    assert "Of unknown scale, so not fitted: mine." in notes
+    assert re.search(r"copa \(acc\), LLaMA.*: withheld: \d run\(s\) have scores", notes)
+    *_, section = task_sections(fits.downstream, fits.conventions)
+    assert "Of unknown scale, so not fitted: mine." in section.notes
     assert "20 checkpoints left out because it lies inside warm-up" in notes
-    figure = tasks_figure(fits)
+    figure = tasks_figure(fits.downstream, fits.unit)
     assert figure is not None and "boolq" not in str(figure.layout.annotations)
     assert figure.layout.yaxis.tickformat == ".3~%"
     withheld = TaskFits((of(fits, "boolq"), of(fits, "copa")), (), ())
-    assert tasks_figure(replace(fits, downstream=withheld)) is None and task_tables(withheld)["scores"] == []
+    assert tasks_figure(withheld, fits.unit) is None and score_rows(withheld) == []
 
 
 def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(fits: StudyFits) -> None:
     """The table has the runs whose checkpoints have a place in the fits, in percent with intervals over questions."""
     assert fits.downstream is not None
-    rows = {row["run"]: row for row in task_tables(fits.downstream)["benchmarks"]}
+    rows = {row["run"]: row for row in benchmark_rows(fits.downstream)}
     assert len(rows) == 20 and "hgrn2-14k-c256-s0" not in rows
     row, run_id = rows["tnl-98k-c256-s0"], "tnl-98k-c256-s0"
     (last,) = (
@@ -171,7 +180,7 @@ def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(fits: StudyF
     assert cell.ends == pytest.approx((cell.value - 0.784, cell.value + 0.784), abs=1e-3)
     assert cell == f"{cell.value:.4g} [{cell.ends[0]:.4g}, {cell.ends[1]:.4g}]"
     assert "[" not in row["wikitext (word_perplexity)"]
-    figure = benchmarks_figure(fits)
+    figure = benchmarks_figure(fits.downstream, "exact")
     assert figure is not None and "boolq (acc)" in str(figure.layout.annotations)
     marks = [trace for trace in figure.data if trace.mode == "markers" and trace.xaxis == "x"]
     assert sorted(len(trace.x) for trace in marks) == [6, 7, 7]

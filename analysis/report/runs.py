@@ -1,0 +1,257 @@
+"""What the study was made of: its runs with their costs, checkpoints, corpus and evaluation sets.
+
+A column of the table of runs is a line of COLUMNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.costs import Cost
+from analysis.fits.losses import RunCurves
+from analysis.fits.prepare import VARIANT
+from analysis.fits.study_fits import StudyFits
+from analysis.pages.cells import shown
+from analysis.report.section import Section, Table, pairs
+from analysis.report.words import named
+from analysis.run_table import RunTable
+from analysis.source.base import Provenance
+from arch.amounts import counted, flop
+from data.clean.summary import headline
+from data.settings import shown_source
+from data.units import loss_unit
+
+MERGED = "merged"  # phase of weights that are the mean of several
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """What the table of runs has of one: its row of the table that the fits read; the last loss of its curve; the best
+    loss of its checkpoints and the bits a byte of that; its costs; why the fits do not use it ("": they do)."""
+
+    run: Any
+    last_loss: float | None
+    held_out: float | None
+    bits_per_byte: float | None
+    cost: Cost | None
+    unused: str
+
+
+COLUMNS: dict[str, Callable[[RunRow], str]] = {
+    "run": lambda row: row.run.run_id,
+    "state": lambda row: row.run.state,
+    "parameters (non-embedding)": lambda row: shown(row.run.n_params_non_embedding, ",.0f"),
+    "tokens": lambda row: shown(row.run.n_tokens, ",.0f"),
+    "epochs": lambda row: shown(row.run.epochs, ".2f"),
+    "learning rate": lambda row: shown(row.run.lr, "g"),
+    "last loss (smoothed)": lambda row: shown(row.last_loss, ".4f"),
+    "best held-out loss": lambda row: shown(row.held_out, ".4f"),
+    "bits/byte": lambda row: shown(row.bits_per_byte, ".4f"),
+    "FLOP (exact)": lambda row: shown(row.cost.flops_exact or None, ".3g") if row.cost else "",
+    "planned (min)": lambda row: shown(row.cost.planned_minutes, ",.2f") if row.cost and row.cost.tokens else "",
+    "spent (min)": lambda row: shown(row.cost.spent_minutes, ",.2f") if row.cost else "",
+    "tokens/s": lambda row: shown(row.run.tokens_per_s, ",.0f"),
+    "MFU (exact)": lambda row: shown(row.cost.mfu_exact, ".1%") if row.cost else "",
+    "why": lambda row: "" if pd.isna(row.run.reason) else str(row.run.reason),
+    "not in the fits": lambda row: row.unused,
+    "rows left out": lambda row: row.run.skipped_why if row.run.skipped_rows else "",
+}
+
+
+def runs_section(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> Section:
+    training = pairs("training", training_facts(tables.runs))
+    table = Table("runs", run_rows(fits, tables, costs), good=("state", "done"))
+    return Section("Runs, and what their training cost", tables=[training, table], notes=cost_notes(costs))
+
+
+def run_rows(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> list[dict[str, str]]:
+    """A row a run, its cells by COLUMNS."""
+    best = own_evals(tables).groupby("run_id")[["loss", "bits_per_byte"]].min().to_dict("index")
+    unused = {run["run_id"]: run["why"] for run in fits.left_out}
+    curves, cost_of = RunCurves(tables, fits.settings), {cost.run_id: cost for cost in costs}
+    rows = []
+    run: Any
+    for run in tables.runs.itertuples():
+        loss, held_out = curves.of(run.run_id).loss, best.get(run.run_id, {})
+        last = float(loss[-1]) if len(loss) else None
+        losses = (last, held_out.get("loss"), held_out.get("bits_per_byte"))
+        row = RunRow(run, *losses, cost_of.get(run.run_id), unused.get(run.run_id, ""))
+        rows.append({name: cell(row) for name, cell in COLUMNS.items()})
+    return rows
+
+
+def own_evals(tables: RunTable) -> pd.DataFrame:
+    """The evaluated checkpoints of weights that were trained, not of merged ones."""
+    evals = tables.evals
+    return evals[evals["phase"] != MERGED] if "phase" in evals else evals
+
+
+def checkpoints_table(tables: RunTable) -> Table:
+    """A row an evaluated checkpoint."""
+    unit, rows = loss_unit(tables.runs["tokenizer"]), []
+    row: Any
+    for row in tables.evals.itertuples():
+        cells = {"run": str(row.run_id), "weights": MERGED if getattr(row, "phase", "") == MERGED else ""}
+        cells |= {"step": str(row.step), "tokens": str(row.n_tokens), "C (FLOP, exact)": shown(row.flops_exact, ".6g")}
+        rows.append(cells | {f"loss ({unit})": shown(row.loss, ".4f"), "bits/byte": shown(row.bits_per_byte, ".4f")})
+    return Table("checkpoints", rows, is_file=True)
+
+
+def training_facts(runs: pd.DataFrame) -> dict[str, str]:
+    """How the runs were trained, where and when: what all share, or each of what differs."""
+    days = sorted(runs["started"].dropna().unique())
+    return {
+        "batch (tokens)": _each(runs["batch_tokens"], ",.0f"),
+        "context (tokens)": _each(runs["context_length"], ",.0f"),
+        "optimizer": _each(runs["optimizer"]),
+        "warm-up (tokens)": _each(runs["warmup_tokens"], ",.0f"),
+        "precision": _each(runs["precision"]),
+        "hardware": _each(runs["hardware"]) or "not recorded",
+        "training began": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "not recorded",
+    }
+
+
+def provenance_facts(fits: StudyFits, came: Provenance) -> dict[str, str]:
+    """What made the runs, and what the fits were made from."""
+    return {
+        "git commit": ", ".join(came["git_commits"]) or "unknown",
+        "versions": ", ".join(f"{package} {'/'.join(numbers)}" for package, numbers in came["versions"].items()),
+        "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",
+        "hash of the fit's inputs": fits.inputs_hash,
+    }
+
+
+def _each(values: pd.Series[Any], form: str = "") -> str:
+    return "; ".join(format(value, form) for value in values.dropna().unique())
+
+
+def cost_notes(costs: Sequence[Cost]) -> list[str]:
+    """The sums of what was planned and spent, and how both are counted."""
+    begun = [cost for cost in costs if cost.tokens]
+    if not begun:
+        return []
+    larger = [cost for cost in begun if cost.is_forecast]
+    of_forecast = f", {_flop(larger)} of them of its forecast" if larger else ""
+    notes = [
+        f"All runs of the study together: {_flop(begun)} FLOP by the convention exact{of_forecast}. "
+        f"Runs of a sweep and variants are not counted."
+    ]
+    timed = [cost for cost in begun if cost.spent_minutes is not None and cost.planned_minutes is not None]
+    if done := [cost for cost in timed if cost.state == "done"]:
+        kinds = ", ".join(dict.fromkeys(cost.device for cost in done))
+        beyond = _minutes(cost for cost in done if cost.is_forecast)
+        of_larger = f", {beyond:,.1f} of them the forecast's" if beyond else ""
+        planned = sum(cost.planned_minutes or 0.0 for cost in done)
+        notes.append(
+            f"Training took {_minutes(done):,.1f} minutes of its devices ({kinds}){of_larger}; {planned:,.1f} were "
+            f"planned. Planned are the steps as `scaling plan` times them on that device, with the start of each run; "
+            f"spent is the runs' own clock times their processes. Runs that shared a device each count its time."
+        )
+    if others := [cost for cost in timed if cost.state != "done"]:
+        notes.append(f"Not done: {len(others)} of the runs, which took {_minutes(others):,.1f} minutes more.")
+    if any(cost.mfu_exact is not None for cost in begun):
+        notes.append("MFU: FLOP of the convention exact over spent time and the device's dense bf16 peak.")
+    if len(timed) < len(begun):
+        notes.append(f"{counted(len(begun) - len(timed), 'run has', 'runs have')} no time or no known device.")
+    return notes
+
+
+def _flop(costs: Sequence[Cost]) -> str:
+    return flop(sum(cost.flops_exact for cost in costs))
+
+
+def _minutes(costs: Iterable[Cost]) -> float:
+    return sum(cost.spent_minutes or 0.0 for cost in costs)
+
+
+def unused_section(fits: StudyFits) -> Section:
+    return Section("Runs that the fits do not use", notes=unused_lines(fits))
+
+
+def unused_lines(fits: StudyFits) -> list[str]:
+    """Runs that are in no fit, those that are so for one reason in one line; and those of which single rows or
+    evaluations are left out."""
+    reasons: dict[str, list[str]] = {}
+    for run in (run for group in fits.groups for run in group.left_out):
+        state = "" if run.state == "done" else f"state {run.state}"
+        reasons.setdefault(", ".join(filter(None, (state, run.reason))), []).append(run.run_id)
+    for left_out in fits.left_out:
+        why = left_out["why"]
+        reasons.setdefault(VARIANT if why.startswith(VARIANT) else why, []).append(left_out["run_id"])
+    lines = [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in reasons.items()]
+    return lines + [
+        f"{run['run_id']}: single rows or evaluations of it are left out, not the run: {run['why']}"
+        for run in fits.skipped
+    ]
+
+
+def corpus_section(manifest: Mapping[str, Any] | None) -> Section:
+    if manifest is None:
+        return Section("Corpus", ["The corpus has no manifest."])
+    return Section("Corpus", tables=[pairs("corpus", corpus_facts(manifest))])
+
+
+def corpus_facts(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Source, sizes and cleaning of a corpus, from its manifest."""
+    facts = {"source": shown_source(manifest["settings"]["source"]), "tokenizer": manifest["tokenizer"]["name"]}
+    for source in manifest.get("mixture", []):
+        facts[f"source {source['name']}"] = f"weight {source['weight']:g}: {_sizes(source['splits']['train'])}"
+    facts |= {split: _sizes(sizes) for split, sizes in manifest["splits"].items()}
+    facts |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
+    facts |= {f"cleaning: {entry['step']}": headline(entry) for entry in manifest.get("cleaning", [])}
+    shared = manifest["shared"]
+    facts["held-out text that training text holds too"] = (
+        f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
+        f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
+    )
+    if rate := manifest.get("entropy_rate"):
+        nats = f"{rate['nats_per_token']:.4f} {loss_unit([manifest['tokenizer']['name']])}, ends of documents counted"
+        facts["entropy rate, by the source"] = f"{nats}; {rate['bits_per_byte']:.4f} bits/byte"
+    return facts | {"fingerprint": manifest["fingerprint"]}
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    units = [counted(sizes["documents"], "document")] if "documents" in sizes else []
+    return ", ".join([*units, *(f"{sizes[unit]:,} {unit}" for unit in ("bytes", "tokens") if unit in sizes)])
+
+
+def contamination_section(record: Mapping[str, Any] | None, tasks: Sequence[str], study: str) -> Section:
+    """What the training text holds of evaluation sets (analysis.contamination). tasks: those of the study that have
+    texts of their own."""
+    sets = (record or {"sets": {}})["sets"]
+    notes = []
+    if record and sets:
+        notes.append(
+            f"A document overlaps where {record['words']} of its words in a row stand in the training text too (in "
+            f"Chinese, characters). One n-gram may be a common phrase or a quotation; a document of which at least "
+            f"half of the n-grams are there was most likely trained on. Examples: results/contamination.json."
+        )
+    searched = {task for name in sets for task in name.split(", ")}
+    if missing := [task for task in tasks if task not in searched]:
+        notes.append(
+            f"Not held against the training text: {', '.join(missing)}. `scaling eval contamination {study}` does it, "
+            f"once for a corpus."
+        )
+    rows = [_overlap_row(name, overlap) for name, overlap in sorted(sets.items())]
+    return Section("Evaluation sets in the training text", tables=[Table("contamination", rows)], notes=notes)
+
+
+def _overlap_row(name: str, overlap: Mapping[str, Any]) -> dict[str, str]:
+    judged = overlap["documents"] - overlap["short"]
+    return {
+        "set": name,
+        "documents": f"{overlap['documents']:,}",
+        "too short to judge": f"{overlap['short']:,}",
+        "overlapping": f"{overlap['overlapping']:,} ({_share(overlap['overlapping'], judged)})",
+        "at least half of them": f"{overlap['mostly']:,} ({_share(overlap['mostly'], judged)})",
+        "of their n-grams": _share(overlap["ngrams_found"], overlap["ngrams"]),
+        "example": next((f"{example['document']}: {example['words']}" for example in overlap["examples"]), ""),
+    }
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if whole else "none judged"

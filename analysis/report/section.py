@@ -1,0 +1,88 @@
+"""What reports, terminals and RESULTS.md are made of: sections with sentences, figures, tables and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import plotly.graph_objects as go
+
+from arch.tables import rows_table, wrapped
+
+Rows = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with the name of their file. hidden: the words behind which they open; good: a column and its value in rows
+    that are not marked; is_file: the page has its link alone; pairs: a row is a name and a value; brief: the columns
+    that a terminal has room for (none: all)."""
+
+    name: str
+    rows: Rows
+    hidden: str = ""
+    good: tuple[str, str] | None = None
+    is_file: bool = False
+    pairs: bool = False
+    brief: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Its parts in their order. figures: by file name what draws them (None: there is nothing to draw); more: further
+    notes, which open behind the words `more_title`."""
+
+    title: str
+    lead: Sequence[str] = ()
+    figures: Mapping[str, Callable[[], go.Figure | None]] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    more_title: str = ""
+    more: Sequence[str] = ()
+
+    @property
+    def shown_tables(self) -> list[Table]:
+        """Those with rows."""
+        return [table for table in self.tables if table.rows]
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self.lead or self.shown_tables or self.notes or self.more)
+
+
+def pairs(name: str, values: Mapping[str, str]) -> Table:
+    """A table of names and values, without those that are empty."""
+    return Table(name, [{"what": what, "value": value} for what, value in values.items() if value], pairs=True)
+
+
+def terminal(section: Section) -> str:
+    """A section for a terminal, no wider than it where words allow: title, sentences, tables that are open, notes."""
+    parts = [section.title, _lines(section.lead)]
+    for table in section.shown_tables:
+        if not (table.hidden or table.is_file):
+            parts.append(rows_table(shown_rows(table)))
+    parts.append(_lines([*section.notes, *section.more]))
+    return "\n\n".join(part for part in parts if part) if section.has_text else ""
+
+
+def shown_rows(table: Table) -> list[dict[str, str]]:
+    """The columns that a terminal shows."""
+    return [{name: row[name] for name in table.brief or row} for row in table.rows]
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "\n".join(wrapped(lines))
+
+
+def markdown(section: Section) -> str:
+    """A section of Markdown, without hidden tables and files."""
+    parts = [f"## {section.title}", "\n".join(f"{line}  " for line in section.lead)]
+    parts += [markdown_table(table.rows) for table in section.shown_tables if not (table.hidden or table.is_file)]
+    parts.append("\n".join(f"- {line}" for line in [*section.notes, *section.more]))
+    return "\n\n".join(part for part in parts if part) if section.has_text else ""
+
+
+def markdown_table(rows: Rows) -> str:
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [heads, ["---"] * len(heads), *([str(row.get(name, "")) for name in heads] for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
