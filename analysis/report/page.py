@@ -147,10 +147,11 @@ def _curves(study: Study) -> Section:
 
 def _held_out(study: Study) -> Section:
     table = checkpoints_table(study.tables)
+    figure = partial(validation_figure, study.fits, study.tables, study.bigram)
     return Section(
         "Held-out loss",
         [] if table.rows else ["No checkpoint has been evaluated."],
-        {"validation": partial(validation_figure, study.fits, study.tables, study.bigram)},
+        {} if study.fits.settings.loss == "validation" else {"validation": figure},  # else they are the curves above
         [table],
         [baseline_text(study.baseline, study.fits.unit)] if study.baseline else [],
     )

@@ -244,8 +244,8 @@ def _overlap_row(name: str, overlap: Mapping[str, Any]) -> dict[str, str]:
     judged = overlap["documents"] - overlap["short"]
     return {
         "set": name,
-        "documents": f"{overlap['documents']:,}",
-        "too short to judge": f"{overlap['short']:,}",
+        "documents": shown(overlap["documents"], ",d"),
+        "too short to judge": shown(overlap["short"], ",d"),
         "overlapping": f"{overlap['overlapping']:,} ({_share(overlap['overlapping'], judged)})",
         "at least half of them": f"{overlap['mostly']:,} ({_share(overlap['mostly'], judged)})",
         "of their n-grams": _share(overlap["ngrams_found"], overlap["ngrams"]),

@@ -246,7 +246,7 @@ def lengths_figure(rows: Sequence[LengthScores]) -> go.Figure | None:
     lengths = sorted({n for ratio in ratios.values() for n in ratio})
     values = [value for ratio in ratios.values() for value in ratio.values()]
     x_title = "context length (tokens); dashed: of the training"
-    y_title = "perplexity over that at the training length"
+    y_title = "perplexity over that<br>at the training length"
     figure.update_xaxes(**log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, x_title, "count"))
     figure.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
     figure.update_yaxes(**log_axis(min(values) / 1.05, max(values) * 1.05, y_title))

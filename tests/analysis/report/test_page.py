@@ -78,7 +78,11 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
     assert first < len(summary) and summary.count('<div class="plot"') == summary.count("<table>") == 1
     sections = re.findall(r'<a href="#(part-\d+)">', rest)
     assert sections == re.findall(r'<h2 id="(part-\d+)">', rest) and len(sections) > 10
-    assert rest.index(">Runs, and what their training cost</h2>") < rest.index(">Methods and caveats</h2>") < rest.index(">Provenance</h2>")
+    assert (
+        rest.index(">Runs, and what their training cost</h2>")
+        < rest.index(">Methods and caveats</h2>")
+        < rest.index(">Provenance</h2>")
+    )
     assert "batch (tokens)" in html and "<td>2,048</td>" in html
     assert "<td>2026-" not in html  # no attempt recorded a day
     assert "<th>precision</th>" not in html and "<th>why</th>" in html  # columns that are empty go
