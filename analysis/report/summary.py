@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
 from analysis.fits.approaches import Fits
+from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
 from analysis.fits.points import Points, Reading
 from analysis.pages.html import render
 from analysis.report.section import Section, Table
