@@ -25,7 +25,7 @@ from analysis.report.figures import figure_one, validation_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import choices_section, envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
-from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_section
+from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_lines
 from analysis.report.section import Rows, Section, pairs
 from analysis.report.tasks import task_sections
 from analysis.report.variants import is_of_variants, merged_section, variants_section
@@ -115,7 +115,6 @@ def sections_of(study: Study) -> Iterator[Section]:
         yield from task_sections(fits.downstream, fits.conventions)
     if not is_of_variants(fits):
         yield choices_section(fits)
-    yield unused_section(fits)
     yield runs_section(fits, study.tables, study.costs)
     yield corpus_section(study.corpus)
     yield contamination_section(study.contamination, study.tasks, study.name)
@@ -135,6 +134,7 @@ def laws_of(fits: StudyFits, forecast: Sequence[ForecastRound] = ()) -> Iterator
         yield envelope_section(fits)
         yield from comparison_sections(fits)
     yield from map(forecast_section, forecast)
+    yield Section("Runs that the fits do not use", notes=unused_lines(fits))
 
 
 def _curves(study: Study) -> Section:

@@ -168,10 +168,6 @@ def _minutes(costs: Iterable[Cost]) -> float:
     return sum(cost.spent_minutes or 0.0 for cost in costs)
 
 
-def unused_section(fits: StudyFits) -> Section:
-    return Section("Runs that the fits do not use", notes=unused_lines(fits))
-
-
 def unused_lines(fits: StudyFits) -> list[str]:
     """Runs that are in no fit, those that are so for one reason in one line; and those of which single rows or
     evaluations are left out."""
