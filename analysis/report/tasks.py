@@ -75,11 +75,11 @@ def benchmark_rows(fits: TaskFits) -> Rows:
         for law in task.laws:
             for score in law.last_scores:
                 tokens = number(count(score.n_tokens, 4), float(score.n_tokens))
-                new = {"architecture": name_of(law.arch), "run": score.run_id, "tokens": tokens}
+                new = {"run": score.run_id, "tokens": tokens}
                 row, value = rows.setdefault(score.run_id, new), scale * score.value
                 half = None if score.error is None else Z95 * scale * score.error
                 ends = None if half is None else (value - half, value + half)
-                row[head] = shown(value, ".4g" if value >= 1 else ".3g", ends)
+                row[head] = shown(value, ",.0f" if value >= 1000 else ".4g" if value >= 1 else ".3g", ends)
     return list(rows.values())
 
 
