@@ -158,7 +158,7 @@ def _held_out(study: Study) -> Section:
 
 
 def _lead(fits: StudyFits, tables: RunTable) -> str:
-    """The study's own runs, as its plan counts them without the forecast's: variants are told apart."""
+    """The study's own runs, as its plan counts them without the forecast's: those of variants apart."""
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
