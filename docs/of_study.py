@@ -96,8 +96,8 @@ def inside() -> str:
         places = [(at.flops, at.n_params.value or 0.0, at.n_tokens.value or math.inf) for at in law.curve]
         within = [c for c, n, d in places if least <= n <= most and d <= read]
         ends = dict.fromkeys(map(power_of_ten, (min(within), max(within)))) if within else ()
-        told = f"{' to '.join(ends)} FLOP{' alone' * (len(ends) == 1)}" if ends else "nowhere"
-        rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": told})
+        places_text = f"{' to '.join(ends)} FLOP{' alone' * (len(ends) == 1)}" if ends else "nowhere"
+        rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": places_text})
     return table(rows)
 
 
@@ -149,11 +149,11 @@ def benchmarks() -> str:
         "needle, easy (of 100)": ("niah-easy", "weighted_avg_acc", lambda value: f"{value:.1f}"),
         "needle, standard": ("niah-standard", "weighted_avg_acc", lambda value: f"{value:.1f}"),
     }
-    found, rows = pd.concat([scores, last_steps(forecast_scores, "task")]), []
+    scored, rows = pd.concat([scores, last_steps(forecast_scores, "task")]), []
     for arch in (group.name for group in _fits().groups):
-        asked = found[found["task"] == "piqa"]
+        asked = scored[scored["task"] == "piqa"]
         for run in [*_largest(runs, arch, asked), *_largest(forecast.runs, arch, asked)]:
-            mine = found[found["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
+            mine = scored[scored["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
             cells = {
                 head: show(mine[task, metric]) if (task, metric) in mine.index else "not evaluated"
                 for head, (task, metric, show) in wanted.items()

@@ -31,6 +31,7 @@ def dress(figure: go.Figure, width: int, height: int, **margin: int) -> None:
     )
     for legend in [name for name in figure.layout if name.startswith("legend")]:
         figure.layout[legend].title.font.size = 12  # plotly's own is larger than the margin has room for
+        figure.layout[legend].tracegroupgap = 0
     figure.update_xaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
     figure.update_yaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
 

@@ -134,26 +134,19 @@ def path_of(study: StudySpec, place: int = 0) -> Path:
 
 
 def n_stored(study: StudySpec) -> int:
-    """How many rounds have a file, the first ones. Raises InputError where one before them has none, and where a round
-    is predicted that the study file does not have (any longer)."""
+    """How many rounds have a file, the first ones. Raises InputError where these are others than the first of the study
+    file."""
     if not study.rounds:
         return 0
     first = path_of(study)
     places = [0] * first.exists()
     places += [int(name[1]) - 1 for path in first.parent.glob("*.json") if (name := LATER.fullmatch(path.name))]
-    places.sort()
-    if not places:
-        return 0
-    last = path_of(study, places[-1])
-    if (number := places[-1] + 1) > len(study.rounds):
+    if sorted(places) != list(range(len(places))) or len(places) > len(study.rounds):
+        rounds = ", ".join(str(place + 1) for place in sorted(places))
         raise InputError(
-            f"{last}: predicts round {number}, the study file has {len(study.rounds)} of its forecast: undo the change "
-            f"of the study file, or remove it while none of its runs is trained"
-        )
-    if gone := set(range(number)) - {*places}:
-        raise InputError(
-            f"{path_of(study, min(gone))}: is missing, while round {number} is predicted: take it from where the study "
-            f"was bundled or published, or remove {last.name} while none of its runs is trained"
+            f"{first.parent}: has predictions of round {rounds}, and the study file has rounds 1 to "
+            f"{len(study.rounds)}, which are predicted one after the other: take the missing file from where the study "
+            f"was bundled or published, or remove the last one while none of its runs is trained"
         )
     return len(places)
 

@@ -12,8 +12,7 @@ from analysis.pages.cells import Number
 from analysis.pages.html import shaped_texts
 
 Rows = Sequence[Mapping[str, str]]
-Value = str | int | float | None
-PLAIN = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
+Value = str | float | None
 POWER = re.compile(r"(?:([\d.]+)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
@@ -41,9 +40,7 @@ def columns(rows: Rows) -> dict[str, list[Value]]:
 
 def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
     if not any(isinstance(cell, Number) for cell in cells):
-        texts = [cell for cell in cells if cell]
-        as_numbers = all(PLAIN.fullmatch(text) for text in texts)
-        return {head: [_parsed(cell) if as_numbers else str(cell) if cell else None for cell in cells]}
+        return {head: [str(cell) or None for cell in cells]}
     numbers = [cell if isinstance(cell, Number) else None for cell in cells]
     parts: dict[str, list[Value]] = {
         head: [None if number is None or math.isnan(number.value) else number.value for number in numbers],
@@ -52,13 +49,6 @@ def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
         f"{head} note": [(cell.note if isinstance(cell, Number) else str(cell).strip("-")) or None for cell in cells],
     }
     return {name: values for name, values in parts.items() if any(value is not None for value in values)}
-
-
-def _parsed(text: str) -> Value:
-    plain = text.replace(",", "").replace("−", "-")
-    if not plain:
-        return None
-    return int(plain) if re.fullmatch(r"[-+]?\d+", plain) else float(plain)
 
 
 def _plain_power(power: re.Match[str]) -> str:

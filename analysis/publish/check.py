@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from analysis.publish.derived import derived
 from analysis.publish.write import made_with
 from analysis.source.published import Published
-from analysis.table_files import read_table
-from arch.errors import InputError
 from data.files import MANIFEST, read_json, unsealed
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
 def check_against(folder: Path, made: Path) -> dict[str, str]:
     """By file how the publication in `folder` differs from that of its study just made in `made`."""
     files, published = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
-    states = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in files}
+    states = {name: compared(folder / name, (made / name).read_bytes()) for name in files}
     return states | {name: "is of no file of the study now" for name in published if name not in files}
 
 
@@ -62,57 +61,36 @@ def other_versions(folder: Path, but: Sequence[str] = ()) -> str:
     )
 
 
-def compared(path: Path, content: bytes, other: Path | None = None) -> str:
-    """SAME, or how the file at `path` differs from `content`, which is that of the file `other`."""
+def compared(path: Path, content: bytes) -> str:
+    """SAME, or how the file at `path` differs from `content`."""
     if not path.is_file():
         return "is missing"
     if (stored := path.read_bytes()) == content:
         return SAME
-    if path.suffix == ".json":
-        try:
-            difference = _difference(unsealed(stored), unsealed(content))
-            return difference if difference.startswith(ROUNDED) else f"differs: {difference}"
-        except ValueError as error:
-            return f"differs: {error}"
-    if path.suffix == ".parquet" and other is not None:
-        return f"differs: {_rows(path, other)}"
-    old, two = stored.split(b"\n"), content.split(b"\n")
-    line = next(
-        (i for i, pair in enumerate(zip(old, two, strict=False)) if pair[0] != pair[1]), min(len(old), len(two))
-    )
-    return f"differs from line {line + 1} on"
-
-
-def _rows(path: Path, other: Path) -> str:
+    if path.suffix != ".json":
+        return "differs"
     try:
-        old, two = read_table(path), read_table(other)
-    except InputError as error:
-        return str(error)
-    if list(old) != list(two):
-        return f"columns {', '.join(sorted({*map(str, old)} ^ {*map(str, two)})) or 'in another order'}"
-    if len(old) != len(two):
-        return f"{len(old):,} rows, not {len(two):,}"
-    columns = [str(name) for name in old if not old[name].equals(two[name])]
-    return f"in {', '.join(columns)}" if columns else "by its encoding alone, its values are the same"
+        return _difference(dict(_leaves(unsealed(stored))), dict(_leaves(unsealed(content))))
+    except ValueError as error:
+        return f"differs: {error}"
 
 
-def _difference(stored: Any, made: Any) -> str:
-    """In words how many values differ between two JSON contents, by how much, and the first of them."""
-    old, two = dict(_leaves(stored)), dict(_leaves(made))
-    wrong = [name for name in {**old, **two} if name not in old or name not in two or old[name] != two[name]]
-    if not wrong:
-        return "in its form alone, its values are the same"
-    pairs = [(old.get(name), two.get(name)) for name in wrong]
-    ratios = [
-        abs(a - b) / max(abs(a), abs(b))
-        for a, b in pairs
-        if isinstance(a, (int, float)) and isinstance(b, (int, float)) and not isinstance(a, bool)
-    ]
-    much = f", numbers by up to {max(ratios):.2g} of themselves" if ratios else ""
-    if len(ratios) == len(wrong) and all(ratio < ROUNDING for ratio in ratios):  # none is NaN
-        return f"{ROUNDED}: {len(wrong):,} of {len({**old, **two}):,} values{much}"
-    first = f"{wrong[0]} is {old.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
-    return f"{len(wrong):,} of {len({**old, **two}):,} values{much}; {first}"
+def _difference(stored: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """In words how many values differ between two JSON contents, and by how much or the first of them."""
+    names = {**stored, **made}
+    wrong = [name for name in names if name not in stored or name not in made or stored[name] != made[name]]
+    ratios = [_apart(stored.get(name), made.get(name)) for name in wrong]
+    if wrong and all(ratio < ROUNDING for ratio in ratios):  # none is NaN
+        return f"{ROUNDED}: {len(wrong):,} of {len(names):,} values, numbers by up to {max(ratios):.2g} of themselves"
+    first = f"{wrong[0]} is {stored.get(wrong[0])!r}, made again {made.get(wrong[0])!r}" if wrong else "its form alone"
+    return f"differs: {len(wrong):,} of {len(names):,} values; {first}"
+
+
+def _apart(one: Any, other: Any) -> float:
+    """How far two numbers are apart, as a share of the larger; infinitely, where they are no numbers."""
+    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in (one, other)):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analysis.costs import costs_table, study_costs
 from analysis.forecast.outcome import read_forecast
 from analysis.report.page import laws_of
-from analysis.report.runs import cost_notes, provenance_facts, training_facts, unused_section
+from analysis.report.runs import cost_notes, provenance_facts, training_facts
 from analysis.report.section import Section, markdown
 from analysis.stage import fits_of
 from data.files import json_bytes
@@ -35,7 +35,6 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     facts = {"runs": states} | training_facts(tables.runs) | provenance_facts(fits, source.provenance())
     sections = [
         *laws_of(fits, read_forecast(study, source)),
-        unused_section(fits),
         Section("Costs", notes=[*cost_notes(costs), f"By run: {COSTS}."]),
         Section("Provenance", notes=[f"{name}: {value}" for name, value in facts.items() if value]),
     ]

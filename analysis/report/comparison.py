@@ -151,12 +151,21 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        verdict = surfaces.pair(arch, best).by_count
         times = f"{times_cell(compute)} ({fits.settings.level:.0%}) the compute of {name_of(best)}"
         where = f"their fitted surfaces at C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
-        words = "not distinguishable" if verdict in (UNDECIDED, UNKNOWN) else verdict
-        lines.append(f"{name_of(arch)} needs {times} for the same loss, by {where}: {words}.")
+        lines.append(
+            f"{name_of(arch)} needs {times} for the same loss, by {where}: {_by_counts(surfaces.pair(arch, best))}."
+        )
     return lines
+
+
+def _by_counts(pair: Pair) -> str:
+    """The verdict on compute, by all ways to count it and the size."""
+    verdicts = [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
+    some = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), "not distinguishable")
+    if pair.by_count != UNDECIDED or some not in verdicts:
+        return some
+    return f"{some} in {verdicts.count(some)} of {len(verdicts)} ways to count compute and size, so not certain"
 
 
 def _sentence(pair: Pair, best: str) -> str:

@@ -34,7 +34,7 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
-from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate, Optimum
 from analysis.fits.losses import RunCurves
 from analysis.fits.prepare import grouped
 from analysis.fits.study_fits import StudyFits
@@ -55,32 +55,40 @@ BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
 NOT_BELIEVED = "not believed there"
 
 
+LawRow = tuple[float, float, tuple[float, float] | None]  # C [FLOP], a value there, and its interval
+
+
 @dataclass(frozen=True)
 class DrawnLaw:
     """A law as figure 1 draws it. rows: C [FLOP], value and interval; span: C that it was fitted to; believed: C up to
     which it is drawn in full; title: its exponent."""
 
-    rows: Sequence[tuple[float, float, tuple[float, float] | None]]
+    rows: Sequence[LawRow]
     span: tuple[float, float]
     believed: float
     title: str
 
     @property
-    def inside(self) -> list[tuple[float, float, tuple[float, float] | None]]:
+    def inside(self) -> list[LawRow]:
         """The rows in the span."""
         low, high = self.span
         return [row for row in self.rows if low * (1 - 1e-9) <= row[0] <= high * (1 + 1e-9)]
 
 
+def rows_of(curve: Sequence[Optimum], quantity: str) -> list[LawRow]:
+    """Values with the intervals that a logarithmic axis can show."""
+    known = [(at.flops, at.of(quantity)) for at in curve]
+    return [
+        (c, estimate.value, estimate.ends if estimate.ends and min(estimate.ends) > 0 else None)
+        for c, estimate in known
+        if estimate.value
+    ]
+
+
 def law_of_figure(fits: StudyFits, group: str, quantity: str) -> DrawnLaw | str:
     """The law that is drawn of a group's N_opt, D_opt or L; or why there is none."""
     if leading := drawn_law(fits, group):
-        known = [(at.flops, at.of(quantity)) for at in leading.curve]
-        rows = [
-            (c, estimate.value, estimate.ends if estimate.ends and min(estimate.ends) > 0 else None)
-            for c, estimate in known
-            if estimate.value
-        ]
+        rows = rows_of(leading.curve, quantity)
         doubt = "" if reach(leading) else " (not believed)"
         if quantity == L_OPT:
             title = f"L at N<sub>opt</sub>{doubt or f': {NAMES[leading.approach]}'}"
@@ -210,7 +218,7 @@ def _all_laws(figure: go.Figure, row: int, laws: Laws, colors: dict[str, str]) -
             if isinstance(law, str):
                 missing.append(name_of(group))
             else:
-                _add_law(figure, row, column, law, color, name_of(group), dash[group], column == 1)
+                add_law(figure, row, column, law, color, name_of(group), dash[group], column == 1)
         if missing:
             _note(figure, row, column, f"not identified: {', '.join(missing)}")
 
@@ -232,7 +240,7 @@ def _group_row(
         if envelope is not None and envelope.envelope is not None:
             _add_envelope(figure, row, column, envelope.envelope, quantity, sizes, opacity)
         if isinstance(law, DrawnLaw):
-            _add_law(figure, row, column, law, color, f"{name_of(group)} law")
+            add_law(figure, row, column, law, color, f"{name_of(group)} law")
             low, high = law.span
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
         elif quantity != D_OPT:  # its reason is that of n_opt
@@ -302,7 +310,7 @@ def _add_envelope(
     figure.add_trace(go.Scatter(**at, marker=marker, text=text, hovertemplate=hover, **style), row, column)
 
 
-def _add_law(
+def add_law(
     figure: go.Figure,
     row: int,
     column: int,
@@ -312,10 +320,10 @@ def _add_law(
     dash: str = "solid",
     named: bool = False,
 ) -> None:
-    """named: it stands in the legend of architectures."""
-    known = [(c, *ends) for c, _, ends in law.inside if ends is not None]
-    if known:
-        figure.add_trace(band(known, color), row=row, col=column)
+    """Its interval inside the compute that it was fitted to, and its line, dashed beyond what is believed. named: it
+    stands in the legend."""
+    if known := [(c, *ends) for c, _, ends in law.inside if ends is not None]:
+        figure.add_trace(band(known, color).update(legendgroup=name), row=row, col=column)
     full = [at for at in law.rows if at[0] <= law.believed * (1 + 1e-9)]
     beyond = [at for at in law.rows if not full or at[0] >= full[-1][0]]
     for part, style, first in ((full, (dash, 2.6), True), (beyond, ("dash", 1.8), not full)):
@@ -324,7 +332,7 @@ def _add_law(
         line = {"color": color, "dash": style[0], "width": style[1]}
         x, y = [at[0] for at in part], [at[1] for at in part]
         trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legend="legend", showlegend=named and first)
-        trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
+        trace.update(legendgroup=name, hovertemplate=f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>")
         figure.add_trace(trace, row=row, col=column)
 
 

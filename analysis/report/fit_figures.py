@@ -12,26 +12,27 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS
-from analysis.figures.style import GREY, SHADE, WIDTH, band, dress, size_scale
+from analysis.figures.style import GREY, SHADE, WIDTH, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
 from analysis.fits.points import Points
+from analysis.report.figures import DrawnLaw, add_law, rows_of
 from arch.amounts import counted
 
 PANELS = ((N_OPT, "N", "N<sub>opt</sub>: parameters"), (D_OPT, "D", "D<sub>opt</sub>: tokens"))
 MOST_DRAWN = 1500  # points of runs; more are thinned
 MARGIN = 1.4  # factor around what is drawn
 LEGEND = (
-    "Lines are the laws, solid inside the compute that they were fitted to, dotted beyond; bands are their intervals; "
+    "Lines are the laws, solid inside the compute that they were fitted to, dashed beyond; bands are their intervals; "
     "diamonds are the minima of isoFLOP budgets. The shaded compute is more than any run had."
 )
 PROFILES = "IsoFLOP profiles: losses of each budget over size, and the curves whose minima the law goes through."
-Row = tuple[float, float, tuple[float, float] | None]  # C [FLOP], a value there, and its interval
+SAME = 1 + 1e-9  # of C
 
 
 def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
     """N_opt and D_opt over compute, with intervals, over the runs that they were fitted to; `results` with `Fit.curve`
-    (Options.curve). Laws are drawn solid inside the compute that they were fitted to, dotted beyond; from FAR times on
+    (Options.curve). Laws are drawn solid inside the compute that they were fitted to, dashed beyond; from FAR times on
     not at all."""
     figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for *_, name in PANELS], horizontal_spacing=0.09)
     step = max(1, len(points) // MOST_DRAWN)
@@ -45,7 +46,7 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
         figure.add_trace(dots.update(legendgroup="runs", showlegend=column == 1, hovertemplate=hover), 1, column)
         shown = [float(values.min()), float(values.max())]
         for fit in results:
-            shown += _law(figure, fit, quantity, letter, column)
+            shown += _law(figure, fit, quantity, column)
         figure.update_yaxes(log_axis(min(shown) / MARGIN, max(shown) * MARGIN, "", "count"), row=1, col=column)
         if last > high * (1 + 1e-9):
             figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
@@ -57,31 +58,20 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
     return figure
 
 
-def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int) -> list[float]:
+def _law(figure: go.Figure, fit: Fit, quantity: str, column: int) -> list[float]:
     """Band, line and minima of one approach in one panel; the values that axes must hold."""
-    known = [(at.flops, at.of(quantity)) for at in result.curve if result.beyond(at.flops) <= FAR]
-    rows: list[Row] = [(c, estimate.value, estimate.interval) for c, estimate in known if estimate.value]
+    rows = [row for row in rows_of(fit.curve, quantity) if fit.range[0] <= row[0] * SAME and fit.beyond(row[0]) <= FAR]
     if not rows:
         return []
-    color, name = APPROACH_COLORS[result.approach], result.approach
-    bands = [(c, *pair) for c, _, pair in rows if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
-    if bands:
-        figure.add_trace(band(bands, color).update(legendgroup=name), 1, column)
-    inside = [row for row in rows if result.beyond(row[0]) <= 1.0]
-    below = [row for row in rows if row[0] <= (inside[0][0] if inside else result.range[0])]
-    above = [row for row in rows if row[0] >= (inside[-1][0] if inside else result.range[1])]
-    hover = f"{name}<br>C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra></extra>"
-    for part, dash, is_named in ((inside or rows, "solid", True), (below, "dot", False), (above, "dot", False)):
-        line = {"color": color, "width": 2.4, "dash": dash}
-        x, y = [row[0] for row in part], [row[1] for row in part]
-        trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legendgroup=name, hovertemplate=hover)
-        figure.add_trace(trace.update(showlegend=is_named and column == 1), 1, column)
-    for minimum in result.isoflop.used if result.isoflop else ():
-        at = {"x": [minimum.c], "y": [minimum.n_params if quantity == N_OPT else minimum.n_tokens]}
-        marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
-        trace = go.Scatter(**at, mode="markers", marker=marker, name="minima of budgets", hovertemplate=hover)
-        figure.add_trace(trace.update(legendgroup=name, showlegend=False), 1, column)
-    values = [row[1] for row in rows] + [end for _, low, high in bands for end in (low, high)]
+    color, law = APPROACH_COLORS[fit.approach], DrawnLaw(rows, fit.range, fit.range[1], "")
+    add_law(figure, 1, column, law, color, fit.approach, named=column == 1)
+    minima = fit.isoflop.used if fit.isoflop else ()
+    x, y = [at.c for at in minima], [at.n_params if quantity == N_OPT else at.n_tokens for at in minima]
+    marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
+    hover = "minimum of a budget<br>C %{x:.3g}<br>%{y:.3g}<extra></extra>"
+    trace = go.Scatter(x=x, y=y, mode="markers", marker=marker, hovertemplate=hover)
+    figure.add_trace(trace.update(legendgroup=fit.approach, showlegend=False), 1, column)
+    values = [number for _, value, ends in rows for number in (value, *(ends or ()))]
     middle = sorted(values)[len(values) // 2]
     return [value for value in values if middle / 1e6 < value < middle * 1e6]  # an open interval is cut by the frame
 

@@ -25,7 +25,7 @@ from analysis.report.figures import figure_one, validation_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import choices_section, envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
-from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_section
+from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_lines
 from analysis.report.section import Rows, Section, pairs
 from analysis.report.tasks import task_sections
 from analysis.report.variants import is_of_variants, variants_section
@@ -114,7 +114,6 @@ def sections_of(study: Study) -> Iterator[Section]:
         yield from task_sections(fits.downstream, fits.conventions)
     if not is_of_variants(fits):
         yield choices_section(fits)
-    yield unused_section(fits)
     yield runs_section(fits, study.tables, study.costs)
     yield corpus_section(study.corpus)
     yield contamination_section(study.contamination, study.tasks, study.name)
@@ -134,6 +133,7 @@ def laws_of(fits: StudyFits, forecast: Sequence[ForecastRound] = ()) -> Iterator
         yield envelope_section(fits)
         yield from comparison_sections(fits)
     yield from map(forecast_section, forecast)
+    yield Section("Runs that the fits do not use", notes=unused_lines(fits))
 
 
 def _curves(study: Study) -> Section:
@@ -146,17 +146,18 @@ def _curves(study: Study) -> Section:
 
 def _held_out(study: Study) -> Section:
     table = checkpoints_table(study.tables)
+    figure = partial(validation_figure, study.fits, study.tables, study.bigram)
     return Section(
         "Held-out loss",
         [] if table.rows else ["No checkpoint has been evaluated."],
-        {"validation": partial(validation_figure, study.fits, study.tables, study.bigram)},
+        {} if study.fits.settings.loss == "validation" else {"validation": figure},  # else they are the curves above
         [table],
         [baseline_text(study.baseline, study.fits.unit)] if study.baseline else [],
     )
 
 
 def _lead(fits: StudyFits, tables: RunTable) -> str:
-    """The study's own runs, as its plan counts them without the forecast's: variants are told apart."""
+    """The study's own runs, as its plan counts them without the forecast's: those of variants apart."""
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""

@@ -87,12 +87,8 @@ def checkpoints_table(tables: RunTable) -> Table:
     unit, rows = loss_unit(tables.runs["tokenizer"]), []
     row: Any
     for row in tables.evals.itertuples():
-        cells = {
-            "run": str(row.run_id),
-            "step": str(row.step),
-            "tokens": str(row.n_tokens),
-            "C (FLOP, exact)": shown(row.flops_exact, ".6g"),
-        }
+        cells = {"run": str(row.run_id), "step": str(row.step)}
+        cells |= {"tokens": str(row.n_tokens), "C (FLOP, exact)": shown(row.flops_exact, ".6g")}
         rows.append(cells | {f"loss ({unit})": shown(row.loss, ".4f"), "bits/byte": shown(row.bits_per_byte, ".4f")})
     return Table("checkpoints", rows, is_file=True)
 
@@ -162,10 +158,6 @@ def _flop(costs: Sequence[Cost]) -> str:
 
 def _minutes(costs: Iterable[Cost]) -> float:
     return sum(cost.spent_minutes or 0.0 for cost in costs)
-
-
-def unused_section(fits: StudyFits) -> Section:
-    return Section("Runs that the fits do not use", notes=unused_lines(fits))
 
 
 def unused_lines(fits: StudyFits) -> list[str]:
@@ -240,8 +232,8 @@ def _overlap_row(name: str, overlap: Mapping[str, Any]) -> dict[str, str]:
     judged = overlap["documents"] - overlap["short"]
     return {
         "set": name,
-        "documents": f"{overlap['documents']:,}",
-        "too short to judge": f"{overlap['short']:,}",
+        "documents": shown(overlap["documents"], ",d"),
+        "too short to judge": shown(overlap["short"], ",d"),
         "overlapping": f"{overlap['overlapping']:,} ({_share(overlap['overlapping'], judged)})",
         "at least half of them": f"{overlap['mostly']:,} ({_share(overlap['mostly'], judged)})",
         "of their n-grams": _share(overlap["ngrams_found"], overlap["ngrams"]),

@@ -75,11 +75,11 @@ def benchmark_rows(fits: TaskFits) -> Rows:
         for law in task.laws:
             for score in law.last_scores:
                 tokens = number(count(score.n_tokens, 4), float(score.n_tokens))
-                new = {"architecture": name_of(law.arch), "run": score.run_id, "tokens": tokens}
+                new = {"run": score.run_id, "tokens": tokens}
                 row, value = rows.setdefault(score.run_id, new), scale * score.value
                 half = None if score.error is None else Z95 * scale * score.error
                 ends = None if half is None else (value - half, value + half)
-                row[head] = shown(value, ".4g" if value >= 1 else ".3g", ends)
+                row[head] = shown(value, ",.0f" if value >= 1000 else ".4g" if value >= 1 else ".3g", ends)
     return list(rows.values())
 
 
@@ -246,7 +246,7 @@ def lengths_figure(rows: Sequence[LengthScores]) -> go.Figure | None:
     lengths = sorted({n for ratio in ratios.values() for n in ratio})
     values = [value for ratio in ratios.values() for value in ratio.values()]
     x_title = "context length (tokens); dashed: of the training"
-    y_title = "perplexity over that at the training length"
+    y_title = "perplexity over that<br>at the training length"
     figure.update_xaxes(**log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, x_title, "count"))
     figure.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
     figure.update_yaxes(**log_axis(min(values) / 1.05, max(values) * 1.05, y_title))

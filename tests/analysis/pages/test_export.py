@@ -13,12 +13,12 @@ ROWS = [
         "law": "A_1 & B",
         "a": shown(1 / 3, ".2f", (0.25, 0.5)),
         "share": shown(0.123456, ".1%"),
-        "runs": "1,204",
+        "runs": number("1,204", 1204),
         "range": number("10¹² – 3·10¹²", NONE, (1e12, 3e12)),
         "N_opt at 8.95·10¹² FLOP": shown(2 / 3, ".1f", note="no power law"),
         "empty": "",
     },
-    {"law": "50% of {x}", "a": "not identified", "runs": "−7", "N_opt at 8.95·10¹² FLOP": "-"},
+    {"law": "50% of {x}", "a": "not identified", "runs": number("−7", -7), "N_opt at 8.95·10¹² FLOP": "-"},
 ]
 
 

@@ -31,9 +31,9 @@ def fits(*laws: Fit) -> StudyFits:
     return study_of(*laws, groups=[group_of("tnl"), group_of("llama")])
 
 
-def lines(found: StudyFits, quantity: str) -> list:
+def lines(fits: StudyFits, quantity: str) -> list:
     """The lines of TNL in the row of all architectures, in the panel of a quantity."""
-    figure = figure_one(found, EMPTY, None, [None])
+    figure = figure_one(fits, EMPTY, None, [None])
     axis = {L_OPT: "x", N_OPT: "x2", D_OPT: "x3"}[quantity]
     return [trace for trace in figure.data if trace.xaxis == axis and trace.name == "TNL"]
 

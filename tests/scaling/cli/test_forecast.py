@@ -405,7 +405,7 @@ def test_a_round_is_predicted_anew_only_after_those_before_and_never_before_a_la
     )
     (folder / PREDICTIONS).unlink()
     for name in ("predict", "train", "report"):
-        assert "predictions.json: is missing, while round 2 is predicted" in refused(name, study, *out)
+        assert "has predictions of round 2, and the study file has rounds 1 to 2" in refused(name, study, *out)
     assert (folder / SECOND).read_bytes() == stored and not (folder / PREDICTIONS).exists()
 
 
@@ -432,7 +432,7 @@ def test_a_predicted_round_stays_where_the_study_file_changes(rounds):
     stored = (folder / SECOND).read_bytes()
     study.write_text(STUDY)
     for name in ("predict", "report", "status"):
-        assert "predicts round 2, the study file has 1 of its forecast" in refused(name, study, *out)
+        assert "has predictions of round 1, 2, and the study file has rounds 1 to 1" in refused(name, study, *out)
     study.write_text(TWO.replace("seeds: [7]", "seeds: [8]"))
     assert "the study file has no such run: undo the change" in refused("predict", study, *out)
     begun = folder / "out/tiny/runs" / LATER
