@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .cell import Cell, Cubic, Fitted, RatePoint, cubic_of, excess_of, fit_cell
 LEVEL = 0.95
 MIN_SIZES = 3
 FAR_APART = 1.5  # factor by which two horizons, or batches, of one size must differ to determine a term
-OUTLIER_CHANCE = 1e-3  # that noise alone makes any cell of a sweep an outlier
+MISFIT = 1e-3  # chance of the scatter of an architecture's cells beside that of the others, below which it has no law
 DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 
 
@@ -37,27 +37,15 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Outlier:
-    """A cell that all others contradict. factor: its best rate over that of the law of its architecture's other cells;
-    sds: the same in standard deviations of a cell about that law; law: of the others alone (None: they have none)."""
-
-    cell: Cell
-    factor: float
-    sds: float
-    law: ArchLaw | None = None
-
-
-@dataclass(frozen=True)
 class RatesFit:
     """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
-    None where no cell has an optimum; doubts: by architecture, the cell that its others contradict."""
+    None where no cell has an optimum."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
     noise: Noise | None
     input_hash: str
-    doubts: dict[str, Outlier] = field(default_factory=dict)
 
     @property
     def n_diverged(self) -> int:
@@ -81,20 +69,6 @@ class RatesFit:
 
 def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> RatesFit:
     """Cells and laws of a sweep. without: terms that the law shall not have (terms_of)."""
-    fit = _fit(points, without)
-    if fit.noise is None or not fit.laws:
-        return fit
-    systems = {arch: System.of(fit.usable(arch), law.terms, fit.noise) for arch, law in fit.laws.items()}
-    doubts = {}
-    for arch, outlier in find_outliers(systems).items():
-        # all is fitted anew: a curve of another shape would leave its mark on the cubic term that all cells share
-        again = _fit([point for point in points if point not in outlier.cell.points], without)
-        doubts[arch] = replace(outlier, law=again.laws.get(arch))
-    return replace(fit, doubts=doubts)
-
-
-def _fit(points: Sequence[RatePoint], without: Sequence[Term]) -> RatesFit:
-    """As `fit_rates`, without doubts."""
     runs_of: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for point in points:
         runs_of.setdefault(point.cell, []).append(point)
@@ -117,19 +91,9 @@ def _fit(points: Sequence[RatePoint], without: Sequence[Term]) -> RatesFit:
     except InputError as error:
         return replace(fit, without_law=why | dict.fromkeys(terms, str(error)))
     systems = {arch: System.of(fit.usable(arch), of_arch, noise) for arch, of_arch in terms.items()}
-    return replace(fit, noise=noise, laws=_laws(systems, cubics, noise))
-
-
-def without_doubtful(fit: RatesFit) -> RatesFit:
-    """The fit without the laws of architectures with a doubt: a person decides whether a cell that all others
-    contradict counts."""
-    why = {
-        arch: f"{doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens contradicts its other cells, as `scaling "
-        f"sweep` shows: sweep longer runs, write rates into overrides.by_run, or sweep again with sweep.doubts: follow"
-        for arch, doubt in fit.doubts.items()
-    }
-    laws = {arch: law for arch, law in fit.laws.items() if arch not in why}
-    return replace(fit, laws=laws, without_law=fit.without_law | why)
+    bent = _bent(systems, noise)
+    laws = _laws({arch: system for arch, system in systems.items() if arch not in bent}, cubics, noise)
+    return replace(fit, noise=noise, laws=laws, without_law=why | bent)
 
 
 def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
@@ -256,11 +220,6 @@ class System:
     def is_determined(self) -> bool:
         return bool(np.linalg.matrix_rank(self.design) == self.design.shape[1])
 
-    def take(self, kept: np.ndarray) -> System:
-        """Of some of the cells, about the same centre."""
-        cells = tuple(cell for cell, is_kept in zip(self.cells, kept, strict=True) if is_kept)
-        return replace(self, cells=cells, design=self.design[kept], y=self.y[kept], se=self.se[kept])
-
     def fit(self, scatter: float, y: np.ndarray | None = None) -> Line:
         """The line through the best rates, or through `y`."""
         y = self.y if y is None else y
@@ -334,32 +293,36 @@ def _scatter(systems: Sequence[System], dof: int) -> float:
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
 
 
-def find_outliers(systems: Mapping[str, System]) -> dict[str, Outlier]:
-    """The architectures with a cell that all others contradict, at most one cell each.
+def _bent(systems: Mapping[str, System], noise: Noise) -> dict[str, str]:
+    """The architectures whose cells lie further from a law than their errors and the scatter of all others explain (an
+    F test at MISFIT), and why their runs shall not follow it.
 
-    A run that has not yet left the plateau at its start learns fastest at a very different rate, and such a cell among
-    six bends a law by far. It is judged by the scatter of all other cells, also those of other architectures: where all
-    scatter, no cell is an outlier. `sds` is compared with Student's t at a chance of OUTLIER_CHANCE for any cell of the
-    sweep. The law keeps such a cell: the majority may be wrong, where only the longest run left its plateau.
-    """
-    n_cells = sum(len(system.y) for system in systems.values())
-    outliers: dict[str, Outlier] = {}
+    A run that has not yet left the plateau at its start learns fastest at a very different rate, and one such cell
+    among six bends a law by far. Which cells are right is not known: the majority may be wrong, where only the longest
+    run left its plateau. A single architecture has none to compare with."""
+    reasons = {}
     for arch, system in systems.items():
-        for place, cell in enumerate(system.cells):
-            others = system.take(np.arange(len(system.y)) != place)
-            rest = [*(other for name, other in systems.items() if name != arch), others]
-            dof = sum(other.dof for other in rest)
-            if dof < 1 or not others.is_determined:
-                continue
-            scatter = _scatter(rest, dof)
-            line, row = others.fit(scatter), system.design[place]
-            off = float(system.y[place] - row @ line.coefficients)
-            sd = math.sqrt(float(row @ line.covariance @ row) + float(system.se[place]) ** 2 + scatter**2)
-            outlier = Outlier(cell, math.exp(off), abs(off) / sd)
-            is_unlikely = 2 * stats.t.sf(outlier.sds, dof) * n_cells < OUTLIER_CHANCE
-            if is_unlikely and (arch not in outliers or outlier.sds > outliers[arch].sds):
-                outliers[arch] = outlier
-    return outliers
+        others = [other for name, other in systems.items() if name != arch]
+        dof = sum(other.dof for other in others)
+        if not dof:
+            continue
+        scatter = _scatter(others, dof)
+        p = float(stats.f.sf(system.fit(scatter).chi2 / system.dof, system.dof, dof))
+        if p < MISFIT:
+            worst = max(_left_out(system, noise, scatter), key=lambda cell: abs(cell.ln_error) / cell.sd, default=None)
+            most = (
+                ""
+                if worst is None
+                else (
+                    f", most of all {worst.size} at {count(worst.n_tokens)} tokens, whose best rate is "
+                    f"{math.exp(-worst.ln_error):.2g} times what the other sizes say"
+                )
+            )
+            reasons[arch] = (
+                f"its cells contradict each other (chance {p:.1g}){most}: short runs may not have left their first "
+                f"plateau: sweep longer runs, or write rates into overrides.by_run"
+            )
+    return reasons
 
 
 def _curvature(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature:

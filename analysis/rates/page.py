@@ -4,7 +4,6 @@ length, the laws and every cell."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from .cell import Cell
 from .law import LEVEL, RatesFit
 
 TEMPLATE = Path(__file__).with_name("rates.html.j2")
-WIDTH, HEIGHT = 1040, 300  # pixels, of a row
+WIDTH, HEIGHT = 1040, 420  # pixels
 
 
 def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
@@ -85,15 +84,6 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
                 f"{law.misfit.p:.3f}): the intervals hold this scatter"
             )
-    for arch, doubt in fit.doubts.items():
-        cell, other = doubt.cell, doubt.law
-        rest = f"{formula(other)} (chance of the misfit {other.misfit.p:.2f})" if other else "there is no law"
-        lines.append(
-            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {doubt.factor:.2g} "
-            f"times what the other cells say, {doubt.sds:.0f} standard deviations off; without it {rest}. "
-            f"Short runs may not have left their first plateau: look at both, sweep longer runs, or write rates into "
-            f"overrides.by_run"
-        )
     if fit.n_diverged:
         are = "is" if fit.n_diverged == 1 else "are"
         lines.append(
@@ -117,67 +107,38 @@ def _short(cell: Cell) -> str:
 
 
 def valleys(fit: RatesFit) -> go.Figure:
-    """ln loss above each cell's lowest point, in percent, against the rate. A circle is a rate that the parabola is
-    fitted to, a cross is a rate left out; the star is the best rate."""
-    archs, groups = list(dict.fromkeys(cell.arch for cell in fit.cells)), _groups(fit.cells)
-    rows = max(len(panels) for panels in groups.values())
-    titles = [
-        f"<b>{name_of(arch)}</b>, {groups[arch][row][0]}" if row < len(groups[arch]) else ""
-        for row in range(rows)
-        for arch in archs
-    ]
-    figure = make_subplots(rows, len(archs), subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.24 / rows)
+    """ln loss above each cell's lowest point, in percent, against the rate, a panel an architecture; lines of a size's
+    shortest runs are solid, of longer ones dotted. A circle is a rate that the parabola is fitted to, a cross is a rate
+    left out; the star is the best rate."""
+    archs = list(dict.fromkeys(cell.arch for cell in fit.cells))
+    titles = [f"<b>{name_of(arch)}</b>" for arch in archs]
+    figure = make_subplots(1, len(archs), subplot_titles=titles, shared_yaxes=True)
     sizes = {cell.size: cell.n_params for cell in fit.cells}
     colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
     for column, arch in enumerate(archs, start=1):
-        for row, (_, cells) in enumerate(groups[arch], start=1):
-            for cell in cells:
-                for trace in _traces(cell, colors[cell.size]):
-                    figure.add_trace(trace, row=row, col=column)
+        shortest: dict[str, int] = {}
+        for cell in sorted((cell for cell in fit.cells if cell.arch == arch), key=lambda cell: cell.n_tokens):
+            dash = "solid" if shortest.setdefault(cell.size, cell.n_tokens) == cell.n_tokens else "dot"
+            for trace in _traces(cell, colors[cell.size], dash):
+                figure.add_trace(trace, row=1, col=column)
     rates = [rate for cell in fit.cells for rate in cell.rates]
-    figure.update_xaxes(**log_axis(min(rates) / 1.15, max(rates) * 1.15, ""))
-    for column in range(1, len(archs) + 1):
-        figure.update_xaxes(title_text="learning rate", row=rows, col=column)
+    figure.update_xaxes(**log_axis(min(rates) / 1.15, max(rates) * 1.15, "learning rate"))
     figure.update_yaxes(range=[-0.5, 10], ticksuffix=" %")
     figure.update_yaxes(title_text="loss above the lowest", col=1)
     for size, color in colors.items():
         figure.add_trace(legend_line(f"{size} ({count(sizes[size])})", color, "legend"))
-    dress(figure, WIDTH, HEIGHT * rows + 80)
+    dress(figure, WIDTH, HEIGHT)
     return figure
 
 
-def _groups(cells: Sequence[Cell]) -> dict[str, list[tuple[str, list[Cell]]]]:
-    """{arch: [(what its cells share, cells)]}: a group for each batch and rank of the length among those of a size."""
-    panels: dict[str, list[tuple[str, list[Cell]]]] = {}
-    for arch in dict.fromkeys(cell.arch for cell in cells):
-        of_arch = [cell for cell in cells if cell.arch == arch]
-        batches = sorted({cell.batch_tokens for cell in of_arch})
-        groups: dict[tuple[int, int], list[Cell]] = {}
-        for size in dict.fromkeys(cell.size for cell in of_arch):
-            for batch in batches:
-                alike = [cell for cell in of_arch if cell.size == size and cell.batch_tokens == batch]
-                for place, cell in enumerate(sorted(alike, key=lambda cell: cell.n_tokens)):
-                    groups.setdefault((batch, place), []).append(cell)
-        panels[arch] = [(_shared(alike, len(batches) > 1), alike) for _, alike in sorted(groups.items())]
-    return panels
-
-
-def _shared(cells: Sequence[Cell], with_batch: bool) -> str:
-    ratios = sorted(cell.n_tokens / cell.n_params for cell in cells)
-    text = f"{ratios[0]:.3g}" if ratios[-1] < 1.05 * ratios[0] else f"{ratios[0]:.3g} to {ratios[-1]:.3g}"
-    return f"{text} tokens a parameter" + (f", batch {cells[0].batch_tokens:,}" if with_batch else "")
-
-
-def _traces(cell: Cell, color: str) -> list[go.Scatter]:
+def _traces(cell: Cell, color: str, dash: str) -> list[go.Scatter]:
     tried = [row for row in zip(cell.rates, cell.losses, cell.used, strict=True) if math.isfinite(row[1])]
     if not tried:
         return []
     rates, losses, used = (np.array(column) for column in zip(*tried, strict=True))
     fitted, log_loss = cell.fitted, np.log(losses)
     bottom = log_loss.min()
-    if (
-        fitted is not None
-    ):  # the lowest point of the curve: the mean over the rates that it is fitted to, less the curve
+    if fitted is not None:  # the curve's lowest point: the mean over the rates that it is fitted to, less the curve
         bottom = (log_loss - fitted.above(np.log(rates) - fitted.log_rate))[used].mean()
     name = f"{cell.size}, {count(cell.n_tokens)} tokens"
     marker = {"color": color, "size": 7, "symbol": np.where(used, "circle", "x").tolist()}
@@ -190,7 +151,7 @@ def _traces(cell: Cell, color: str) -> list[go.Scatter]:
         x=np.exp(x),
         y=100 * np.expm1(fitted.above(x - fitted.log_rate)),
         mode="lines",
-        line={"color": color, "width": 1.6},
+        line={"color": color, "width": 1.6, "dash": dash},
         name=name,
         showlegend=False,
         hoverinfo="skip",

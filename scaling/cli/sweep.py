@@ -167,7 +167,7 @@ def sweep_line(request: Request) -> str:
 def sweep_stage(request: Request) -> Swept:
     """Train and evaluate what is missing, fit, write <study>/rates.json and sweep/report/index.html. Raises InputError
     where no architecture has a law; the page is there then."""
-    from analysis.rates.law import fit_rates, law_file, without_doubtful
+    from analysis.rates.law import fit_rates, law_file
     from analysis.rates.page import write_page
     from data.files import write_json
 
@@ -205,8 +205,6 @@ def sweep_stage(request: Request) -> Swept:
             break
         request.say(f"sweep: {counted(len(more), 'cell needs', 'cells need')} one more rate each beside their best one")
         spec = spec.with_rates(more)
-    if spec.sweep is not None and spec.sweep.doubts == "stop":
-        fit = without_doubtful(fit)
     page = write_page(fit, study.name, spec.directory / "report")
     law = law_file(fit, recipe).model_copy(update={"sweep": sweep_identity(study)})
     write_json(request.lock.path, law.model_dump(mode="json", by_alias=True), kind="results")

@@ -363,16 +363,13 @@ class Sweep(Section):
     """Seeds of every rate."""
     batch_tokens: Annotated[list[Count], Distinct] | None = None
     """Batches, for a law with a term in the batch; null takes that of `training`."""
-    doubts: Literal["stop", "follow"] = "stop"
-    """What runs do where one cell of an architecture contradicts all others: wait for a decision (`stop`), or follow
-    the law that is fitted to all cells."""
     share: Positive | None = 0.2
     """The most FLOP that the sweep's first rates may cost, as a share of the study's runs; null sets no limit."""
 
     @property
     def decisive(self) -> dict[str, Any]:
         """What decides the sweep's runs, for its law file."""
-        return self.model_dump(mode="json", exclude={"share", "doubts"})
+        return self.model_dump(mode="json", exclude={"share"})
 
 
 class Evaluation(Section):
