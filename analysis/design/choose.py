@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,8 @@ import numpy as np
 from scipy import stats
 
 from analysis.design.cores import Each
-from analysis.design.expected import lost, missed
-from analysis.design.layout import Layout, drawn
-from analysis.design.precision import MEMORY, along_sizes, precision
-from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
+from analysis.design.precision import MEMORY, Layout, lost, missed, of_text, precision
+from analysis.design.proposal import Proposal
 from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.fit import Estimate
@@ -31,49 +29,33 @@ SCREENED, SETTLED = 24, 144  # worlds on which proposals are judged linearised: 
 A_BIN = 8  # proposals of one smallest size that the cheap half of the screen leaves
 BEST = 24  # proposals that the SETTLED worlds decide between
 AS_GOOD = 0.01  # of the share: of proposals this close to the best, that of the fewest runs is taken
-MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
+MOST_CHOSEN = 12  # of which some may have sizes that no shape comes close to
 REPLICATES, LEVEL = 99, 0.95  # of the fits of simulated studies
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A proposal, the share of worlds in which its linearised fit answers the question, and a summary of its simulated
-    studies."""
+    """A proposal, and the share of worlds in which its linearised fit answers the question."""
 
     proposal: Proposal
     score: float
-    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def answers(proposal: Proposal, scenario: Scenario, ask: str) -> float:
     """Mean probability over worlds that the fit answers `ask` (ASKS) rightly, with noise and the error of the form."""
-    worlds, noise, cost, target = scenario.worlds, scenario.noise, scenario.cost, scenario.target
-    right_in = np.zeros(len(worlds))
-    for off in missed(proposal.layout(), worlds, noise, cost, target, proposal.leaves_out):
-        known = precision(off.layout, worlds, noise, cost, target)
-        if ask == "exponent":
-            # both errors come from the same noise: they are small together
-            right = np.minimum(_within(off.a, known.a, WITHIN_A), _within(off.log_n, known.log_n, WITHIN_N))
-        else:
-            right = _within(off.log_l, known.log_l, WITHIN_L)
-        right_in += off.share * np.nan_to_num(right)
-    return float(right_in.mean())
+    layout, known = proposal.layout(), (scenario.worlds, scenario.noise, scenario.cost, scenario.target)
+    off, sd = missed(layout, *known), precision(layout, *known)
+    if ask == "exponent":
+        # both errors come from the same noise: they are small together
+        right = np.minimum(_within(off.a, sd.a, WITHIN_A), _within(off.log_n, sd.log_n, WITHIN_N))
+    else:
+        right = _within(off.log_l, sd.log_l, WITHIN_L)
+    return float(np.nan_to_num(right).mean())
 
 
 def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:
     """[w]: the probability that off + noise lies within the limit."""
     return np.asarray(stats.norm.cdf((limit - off) / sd) - stats.norm.cdf((-limit - off) / sd))
-
-
-def family_of(
-    price: Price, budget: float, cap: float, least_size: float = 0.0, sweep: float = 0.0, curves: bool | None = None
-) -> list[Proposal]:
-    """The proposals that the budget buys. curves: whole curves alone, or none of them; None: both."""
-    return [
-        proposal
-        for proposal in candidates(price, budget, cap, sweep)
-        if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
-    ]
 
 
 def screen(
@@ -87,10 +69,10 @@ def screen(
     the ones with fewer runs come first. Empty where the family is. report: gets the share that is done."""
     rough = zip(each(partial(_expected, scenario=scenario.first(SCREENED // 3), ask=ask), family), family, strict=True)
     # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
-    bins: dict[tuple[int, bool], int] = {}
+    bins: dict[int, int] = {}
     kept = []
     for _, proposal in sorted(rough, key=lambda pair: pair[0]):
-        place = int(2 * math.log2(proposal.sizes[0])), proposal.curves
+        place = int(2 * math.log2(proposal.sizes[0]))
         bins[place] = bins.get(place, 0) + 1
         if bins[place] <= A_BIN:
             kept.append(proposal)
@@ -111,22 +93,13 @@ def screen(
     chosen: dict[tuple[float, ...], Judged] = {}
     for candidate in sorted(judged, key=order):
         chosen.setdefault(candidate.proposal.sizes, candidate)
-    return list(chosen.values())[:MOST_FOUND]
+    return list(chosen.values())[:MOST_CHOSEN]
 
 
 def _expected(proposal: Proposal, scenario: Scenario, ask: str) -> float:
     """The median standard deviation of the quantity asked for, without the error of the form."""
     sd = precision(proposal.layout(), scenario.worlds, scenario.noise, scenario.cost, scenario.target)
     return float(np.median(sd.a if ask == "exponent" else sd.log_l))
-
-
-def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -> Proposal | None:
-    """The naive ladder of the same cost, with its tokens within the corpus, and of a shorter range where its smallest
-    size would be below `least_size`. None where there is no such ladder."""
-    ladder = scaled(lambda n: naive(n, smallest=least_size), price, budget)
-    if ladder is not None and ladder.tokens[0][0] > cap:
-        ladder = scaled(lambda n: naive(n, cap, least_size), price, budget)
-    return None if ladder is None or ladder.sizes[-1] < 2 * ladder.sizes[0] else ladder
 
 
 @dataclass(frozen=True)
@@ -145,23 +118,18 @@ class Outcome:
 def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.Generator) -> Points:
     """The points of a study of this layout in this world."""
     n, d = layout.n_params, layout.n_tokens
-    trunks, which = np.unique(layout.trunk.astype(str), return_inverse=True)
-    if layout.curves:
-        moved = np.empty(len(n))
-        for i in range(len(trunks)):
-            rows = np.flatnonzero(which == i)
-            moved[rows] = noise.seed * paths(rng, np.log(d[rows]), MEMORY)
-    else:
-        moved = noise.seed * (rng.standard_normal(len(trunks))[which] + noise.own * rng.standard_normal(len(n)))
+    moved = np.empty(len(n))
+    for run in np.unique(layout.run):
+        rows = np.flatnonzero(layout.run == run)
+        moved[rows] = noise.seed * paths(rng, np.log(d[rows]), MEMORY)
     moved = moved + lost(layout, world, noise, rng)[layout.size]
     if noise.bend:
-        moved = moved + noise.bend * along_sizes(layout) @ rng.standard_normal(int(layout.size.max()) + 1)
-    loss = world.loss(n, d) * np.exp(moved)
+        moved = moved + noise.bend * layout.along_sizes() @ rng.standard_normal(int(layout.size.max()) + 1)
     if noise.text:
-        loss = loss * np.exp(noise.text * drawn(layout, rng) / loss)  # positive
-    named = layout.size.astype(str).astype(object)
-    flops = cost.per_token(n) * d
-    return Points(n, d, flops, loss, run=layout.run, trunk=layout.trunk, size=named, convention=cost.convention)
+        moved = moved + of_text(layout, noise, world.loss(n, d)) * rng.standard_normal(len(n))
+    size, run_id = (labels.astype(str).astype(object) for labels in (layout.size, layout.run))
+    loss = world.loss(n, d) * np.exp(moved)
+    return Points(n, d, cost.per_token(n) * d, loss, run=run_id, size=size, convention=cost.convention)
 
 
 def outcome(
@@ -203,11 +171,12 @@ def simulate(
     report: Callable[[], None] = lambda: None,
     each: Each = map,
 ) -> list[Outcome]:
-    """A study of the proposal in each world; seed: of the noise."""
-    study_in = partial(_in_a_world, proposal.layout(), proposal.leaves_out, scenario, seed)
+    """A study of the proposal in each world, without the sizes that have stopped learning where the study file leaves
+    them out; seed: of the noise."""
+    study_in = partial(_in_a_world, proposal.layout(), not proposal.same_text, scenario, seed)
     outcomes = []
-    for it in each(study_in, list(enumerate(scenario.worlds))):
-        outcomes.append(it)
+    for result in each(study_in, list(enumerate(scenario.worlds))):
+        outcomes.append(result)
         report()
     return outcomes
 
@@ -222,10 +191,10 @@ def _in_a_world(
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Shares and quantiles over simulated studies. Shares: held (the interval of a holds its truth), right (a within
-    WITHIN_A and N_opt within 30% of the truth), right_a, right_n, right_l (L_opt within WITHIN_L). Quantiles [10%,
-    median, 90%]: half_a (half of the interval of a), factor_n (from N_opt to an end of its interval), half_l (half of
-    the interval of log L_opt). tells_apart: the difference of log L_opt from which on two studies differ in the right
-    direction in nine of ten pairs."""
+    WITHIN_A and N_opt within 30% of the truth), right_l (L_opt within WITHIN_L). Quantiles [10%, median, 90%]: half_a
+    (half of the interval of a), factor_n (from N_opt to an end of its interval), half_l (half of the interval of log
+    L_opt). tells_apart: the difference of log L_opt from which on two studies differ in the right direction in nine of
+    ten pairs."""
     half_a, off_a, half_n, off_n, half_l, off_l = np.array([astuple(outcome) for outcome in outcomes]).T
 
     def quantiles(values: np.ndarray, q: Sequence[float] = (0.1, 0.5, 0.9)) -> list[float]:
@@ -234,24 +203,16 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
     with np.errstate(over="ignore", invalid="ignore"):
         pairs = np.abs(off_l[:, None] - off_l[None])[np.triu_indices(len(off_l), 1)]
-    right_a, right_n = np.abs(off_a) < WITHIN_A, np.abs(off_n) < WITHIN_N
     return {
         "studies": len(outcomes),
         "half_a": quantiles(half_a),
         "factor_n": quantiles(np.exp(np.minimum(half_n, 700))),
         "half_l": quantiles(half_l),
-        "right": float((right_a & right_n).mean()),
-        "right_a": float(right_a.mean()),
-        "right_n": float(right_n.mean()),
+        "right": float(((np.abs(off_a) < WITHIN_A) & (np.abs(off_n) < WITHIN_N)).mean()),
         "right_l": float((np.abs(off_l) < WITHIN_L).mean()),
         "tells_apart": quantiles(pairs, [0.9])[0],
         "held": float((np.abs(off_a) <= half_a).mean()),
     }
-
-
-def simulated(judged: Judged, scenario: Scenario, seed: int, report: Callable[[], None], each: Each = map) -> Judged:
-    """The same with a summary of its simulated studies."""
-    return replace(judged, summary=summary(simulate(judged.proposal, scenario, seed, report, each)))
 
 
 def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:

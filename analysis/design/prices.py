@@ -3,7 +3,6 @@ Imports no torch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,30 +27,27 @@ class Prices:
     architecture has no size on the ladder."""
 
     def __init__(self, archs: Sequence[str], fields: dict[str, Any]) -> None:
-        self.archs, self.context = tuple(archs), int(fields["context_length"])
-        self.configs: dict[str, list[ModelConfig | None]] = {}
+        self.context = int(fields["context_length"])
+        self.configs: list[dict[float, ModelConfig]] = []  # of each architecture, by size
         for arch in archs:
-            configs: list[ModelConfig | None] = []
+            configs = {}
             for n in KNOTS.tolist():
                 try:
-                    configs.append(rung(arch, Ladder(n, 4 * n, 2), n, fields).cfg)
+                    configs[n] = rung(arch, Ladder(n, 4 * n, 2), n, fields).cfg
                 except InputError:  # no shape comes close to such a small size
-                    configs.append(None)
-            if sum(cfg is not None for cfg in configs) < 2:
+                    continue
+            if len(configs) < 2:
                 raise InputError(f"--arch {arch}: has no sizes on a ladder: scaling design needs them")
-            self.configs[arch] = configs
+            self.configs.append(configs)
 
     def flops(self) -> Cost:
         """The cost of a token in FLOP, convention `exact`: the geometric mean of the architectures, whose sizes are the
         same."""
-        logs = np.log(
-            [self._of(arch, lambda cfg, n: float(train_flops_per_token(cfg, "exact"))) for arch in self.archs]
-        )
-        return Cost(np.log(KNOTS), logs.mean(0), "exact")
+        return Cost(np.log(KNOTS), np.log(self._at_knots(_flops)).mean(0), "exact")
 
     def in_flops(self) -> Price:
         """The price in FLOP, of all architectures together."""
-        return Price(self._sum(lambda cfg, n: float(train_flops_per_token(cfg, "exact"))))
+        return Price(self._sum(_flops))
 
     def in_seconds(self, device: Device) -> Price:
         """The price in seconds of one GPU or one core, of all architectures together."""
@@ -59,32 +55,26 @@ class Prices:
         def seconds(cfg: ModelConfig, rows: int) -> float:
             return pace(cfg, rows * self.context, device).step_seconds
 
-        def token(cfg: ModelConfig, n: float) -> float:
+        def token(cfg: ModelConfig) -> float:
             return (seconds(cfg, ROWS) - seconds(cfg, 1)) / ((ROWS - 1) * self.context)
 
-        def step(cfg: ModelConfig, n: float) -> float:
-            return max(seconds(cfg, 1) - token(cfg, n) * self.context, LEAST_STEP_S)
+        def step(cfg: ModelConfig) -> float:
+            return max(seconds(cfg, 1) - token(cfg) * self.context, LEAST_STEP_S)
 
-        start = len(self.archs) * start_of(device)
+        start = len(self.configs) * start_of(device)
         return Price(self._sum(token), self._sum(step), start, START_S[device.unit], self.context)
 
-    def _sum(self, price_of: Callable[[ModelConfig, float], float]) -> Callable[[np.ndarray], np.ndarray]:
-        return _interpolated(np.array([self._of(arch, price_of) for arch in self.archs]).sum(0))
+    def _sum(self, price_of: Callable[[ModelConfig], float]) -> Callable[[np.ndarray], np.ndarray]:
+        return Cost(np.log(KNOTS), np.log(self._at_knots(price_of).sum(0)), "").per_token
 
-    def _of(self, arch: str, price_of: Any) -> np.ndarray:
-        """[knots]: the prices of the sizes that exist; others are interpolated in logarithms."""
-        sizes = ((n, cfg) for n, cfg in zip(KNOTS, self.configs[arch], strict=True) if cfg)
-        x, y = np.array([(math.log(n), math.log(price_of(cfg, n))) for n, cfg in sizes]).T
-        return np.exp(_line(np.log(KNOTS), x, y, np.diff(y) / np.diff(x)))
-
-
-def _interpolated(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    x, y = np.log(KNOTS), np.log(values)
-    slopes = np.diff(y) / np.diff(x)
-    return lambda n: np.exp(_line(np.log(n), x, y, slopes))
+    def _at_knots(self, price_of: Callable[[ModelConfig], float]) -> np.ndarray:
+        """[architectures, knots]: prices, of sizes that do not exist between their neighbours in logarithms."""
+        rows = []
+        for configs in self.configs:
+            prices = [price_of(cfg) for cfg in configs.values()]
+            rows.append(Cost(np.log([*configs]), np.log(prices), "").per_token(KNOTS))
+        return np.array(rows)
 
 
-def _line(at: np.ndarray, x: np.ndarray, y: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Piecewise linear interpolation, continued beyond the ends."""
-    place = np.minimum(np.maximum(x.searchsorted(at) - 1, 0), len(x) - 2)  # np.clip takes longer than the search
-    return np.asarray(y[place] + slopes[place] * (at - x[place]))
+def _flops(cfg: ModelConfig) -> float:
+    return float(train_flops_per_token(cfg, "exact"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.design.expected import FACTOR
-from analysis.design.layout import SMOOTHED
-from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, batch_of, decisive
+from analysis.design.precision import FACTOR, SMOOTHED, SWEPT_RATES
+from analysis.design.proposal import Price, Proposal, batch_of, decisive
 from arch import amounts
 from arch.errors import InputError
 from flops.ladder import Ladder
@@ -61,12 +60,12 @@ def first_rate(n_params: float, batch: int) -> float:
 def text_of(proposal: Proposal, setting: Setting) -> str:
     """The study file. Raises InputError where the ladder has no such sizes."""
     ladder = ladder_of(proposal)
-    numbers = dict(zip(ladder.names, map(list, proposal.seed_numbers), strict=True))
+    sizes, guessed = proposal.sizes, not (proposal.sweep or setting.law)
+    numbers = dict(zip(ladder.names, proposal.seed_numbers, strict=True))
+    comment = "  # no size reads the text of another: what is hard there differs"
     if proposal.same_text:
-        first, numbers = [0], {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
-    else:
-        first = []  # each size its own
-    sizes = proposal.sizes
+        comment, numbers = "", {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
+    batches = batches_of(proposal, setting.context, setting.batch)
     lines = [
         f"name: {setting.name}",
         "out: out",
@@ -74,47 +73,38 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
         f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}}}",
-        f"  seeds: {first}",
-    ]
-    if numbers:
-        comment = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
-        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}")
-    fields = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
-    lines += ["model:", f"  context_length: {setting.context}", *fields, "training:"]
-    lines += [f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()]
-    if not proposal.curves:
-        lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
-    batches = batches_of(proposal, setting.context, setting.batch)
-    lines += [
+        f"  seeds: {[0] if proposal.same_text else []}",
+        f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}",
+        "model:",
+        f"  context_length: {setting.context}",
+        *(f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()),
+        "training:",
+        *(f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()),
         f"  precision: {'bf16' if setting.gpu else 'fp32'}",
         f"  threads: {setting.threads}",
         *_checkpoints(proposal, setting),
         *_rates(proposal, ladder, setting, batches),
         "overrides:",
-        "  by_size:"
-        + (
-            ""
-            if proposal.sweep or setting.law
-            else "  # lr, batch and warm-up are a first guess: sweep rates before you believe a law"
-        ),
+        f"  by_size:{'  # lr, batch and warm-up are a guess: sweep rates before you believe a law' if guessed else ''}",
     ]
-    warm = SWEPT_WARM if proposal.sweep or setting.law else WARM
+    few, many = setting.warmup or (0, math.inf)
     for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
-        few, many = setting.warmup or (0, math.inf)
-        steps = max(1, round(min(max(warm * tokens[0], few), many) / batch))
-        rounded = list(dict.fromkeys(batch * max(1, round(token / batch)) for token in tokens))
-        length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
-        rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
-        lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
-    smoothing = max(1, round(LEAST_SMOOTHED * min(token[0] for token in proposal.tokens)))
-    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram"
-    if setting.held_out:
-        curves = "loss: validation"
-    read = curves if proposal.curves else "loss: validation, points: decayed"
-    read += ", stopped: leave_out" if proposal.leaves_out else ""
+        rate = f"lr: {first_rate(n, batch):g}, " if guessed else ""
+        warmup = min(max((WARM if guessed else SWEPT_WARM) * tokens, few), many)
+        steps, warm_steps = (max(1, round(length / batch)) for length in (tokens, warmup))
+        lines.append(
+            f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {warm_steps * batch}, "
+            f"n_tokens: {steps * batch}}}"
+        )
+    smoothing = max(1, round(LEAST_SMOOTHED * min(proposal.tokens)))
+    read = (
+        "loss: validation"
+        if setting.held_out
+        else (f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram")
+    )
     lines += [
         f"evaluation: {{validation_tokens: {HELD_OUT if setting.gpu else HELD_OUT // 4}, batch_rows: 16}}",
-        f"fit: {{{read}, flops: exact}}",
+        f"fit: {{{read}{'' if proposal.same_text else ', stopped: leave_out'}, flops: exact}}",
         f"jobs: {{parallel: {setting.parallel}}}",
     ]
     return "\n".join(lines) + "\n"
@@ -124,19 +114,17 @@ def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> l
     """The tokens of a step of each size. of_law: those at which a law of learning rates holds."""
     if of_law is not None:
         return [of_law] * len(proposal.sizes)
-    shortest = decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))
-    return [batch_of(tokens, context) for tokens in shortest]
+    return [batch_of(tokens, context) for tokens in decisive(proposal.tokens, bool(proposal.sweep))]
 
 
 def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
     """The lines of `training` on checkpoints: where held-out losses make the curves, many without a state beside
     each."""
-    if not (proposal.curves and setting.held_out):
+    if not setting.held_out:
         return ["  n_checkpoints: 1"]
-    last = max(row[-1] for row in proposal.tokens)
     return [
         f"  n_checkpoints: {CURVE_CHECKPOINTS}  # their held-out losses are the curves that are fitted",
-        f"  state_every_tokens: {math.ceil(last)}",
+        f"  state_every_tokens: {math.ceil(max(proposal.tokens))}",
     ]
 
 
@@ -146,18 +134,21 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
         return ["  lr: law", f"  lr_law: {_quoted(setting.law)}"]
     if not proposal.sweep:
         return []
-    names = [ladder.names[i] for i in proposal.sweep]
-    sizes = [ladder.targets[i] for i in proposal.sweep]
-    lengths = [proposal.swept(i) for i in proposal.sweep]
+    names, sizes = [ladder.names[i] for i in proposal.sweep], [ladder.targets[i] for i in proposal.sweep]
+    lengths = proposal.swept(proposal.sweep[0])
     if proposal.tilt == 1.0:
-        tokens = [f"{float(f'{length / sizes[0]:.3g}'):g}N" for length in lengths[0]]
+        tokens = [f"{float(f'{length / sizes[0]:.3g}'):g}N" for length in lengths]
     else:
-        tokens = [f"{batches[0] * max(1, round(length / batches[0]))}" for length in lengths[0]]
-    far = max(proposal.sizes[-1] / sizes[-1], _furthest(proposal, lengths))
+        tokens = [f"{batches[0] * max(1, round(length / batches[0]))}" for length in lengths]
+    swept = [length for i in proposal.sweep for length in proposal.swept(i)]
+    outside = max(max(proposal.tokens) / max(swept), min(swept) / min(proposal.tokens))
+    far = max(proposal.sizes[-1] / sizes[-1], outside)  # times, beyond the sizes or the tokens of the sweep
     rates = []
-    for name, n, batch in zip(names, sizes, batches, strict=False):
-        first = float(f"{first_rate(n, batch) / FACTOR ** (SWEPT_RATES // 2):.2g}")
+    for name, n in zip(names, sizes, strict=True):
+        first = float(f"{first_rate(n, batches[0]) / FACTOR ** (SWEPT_RATES // 2):.2g}")
         rates.append(f"{name}: {{first: {first:g}, factor: {FACTOR:g}, count: {SWEPT_RATES}}}")
+    price = Price(lambda of: of)  # FLOP a token are close to a multiple of the sizes
+    share = math.ceil(100 * SHARE * proposal.sweep_cost(price) / proposal.main_cost(price)) / 100
     return [
         "  lr: law  # of the sweep below",
         *([f"  lr_law_beyond: {math.ceil(1.2 * far)}"] if far > BEYOND / 1.2 else []),
@@ -165,20 +156,8 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
         f"  sizes: [{', '.join(names)}]",
         f"  tokens: [{', '.join(tokens)}]",
         f"  rates: {{{', '.join(rates)}}}",
-        f"  share: {_share(proposal):g}  # of the runs' FLOP, at the most",
+        f"  share: {share:g}  # of the runs' FLOP, at the most",
     ]
-
-
-def _share(proposal: Proposal) -> float:
-    about = Price(lambda sizes: sizes)  # FLOP a token are close to a multiple of them
-    return math.ceil(100 * SHARE * proposal.sweep_cost(about) / proposal.main_cost(about)) / 100
-
-
-def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float:
-    """The factor by which the tokens of a size's rate lie outside of the sweep's."""
-    least, most = min(map(min, lengths)), max(map(max, lengths))
-    horizons = [math.sqrt(row[0] * row[-1]) for row in proposal.tokens]
-    return max(max(horizons) / most, least / min(horizons))
 
 
 def _quoted(source: str) -> str:
@@ -187,12 +166,3 @@ def _quoted(source: str) -> str:
             f"--corpus: {source!r} cannot be written into a study file: give a path without quotes and line ends"
         )
     return f'"{source}"'
-
-
-def resized(proposal: Proposal, factor: float, cap: float) -> Proposal:
-    """The proposal with sizes and tokens times sqrt(factor), so that it costs about `factor` times as much; no run
-    beyond `cap`."""
-    times = math.sqrt(factor)
-    tokens = tuple(tuple(dict.fromkeys(min(d * times, cap) for d in row)) for row in proposal.tokens)
-    sizes = tuple(n * times for n in proposal.sizes)
-    return replace(proposal, sizes=sizes, tokens=tokens)

@@ -27,21 +27,22 @@ SEED_NOISE = 0.005  # of log loss, where it was not measured
 # Of a size's curve beside the surface that is fitted to all, an e-fold of tokens: 0.7 to 1.8% in four fits of the
 # quickstart, 1.2% their root mean square (docs/research/designs.md).
 BEND = 0.012
+# Nats a token, less what a bigram model says of each batch (docs/research/designs.md): 5.4 without that.
+TEXT = 3.5
 GRID = 2001  # sizes among which an optimum is looked for, before a parabola through the best three
 LOG_N = np.linspace(6, 30, GRID)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of log loss. seed: of a trunk, and of a run without a trunk; own: of a branch beside its
-    trunk, as a multiple of that; text: of a token's training loss, in nats (module layout), 0 for none; bend: of how
-    much faster or slower than the surface the log loss of a size falls with an e-fold of tokens, the same for all its
-    seeds. laws: of learning rates, where they are known before the study."""
+    """Standard deviations of log loss. seed: of a run; bend: of how much faster or slower than the surface the log
+    loss of a size falls with an e-fold of tokens, the same for all its seeds; text: of a token's training loss, in
+    nats, so that the mean over the n tokens of a point has text / sqrt(n), 0 for held-out losses. laws: of learning
+    rates, where they are known before the study."""
 
     seed: float = SEED_NOISE
-    own: float = 0.3
-    text: float = 0.0
     bend: float = 0.0
+    text: float = 0.0
     laws: tuple[ArchLaw, ...] = ()
 
 

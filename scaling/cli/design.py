@@ -123,37 +123,18 @@ class WorldOptions:
         typer.Option(metavar="STUDY", help="Draw from the surfaces of this finished study."),
     ] = None
     seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None
-    text_noise: Annotated[
-        Text,
-        typer.Option(
-            metavar="NATS",
-            help="Standard deviation of the mean training loss of n tokens, times the root of n; default: 5.4.",
-        ),
-    ] = None
     studies: Annotated[int, typer.Option(min=8, help="Simulated studies for each proposal.")] = 40
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
 
-    def noises(self, pilot: Pilot | None, held_out: bool) -> dict[str, tuple[float, str]]:
-        """{noise: (its size, where that is from)}: what was stated, else what the pilot shows, else what is assumed.
-        Losses that are all of one held-out text have no noise of the text."""
-        from analysis.design.layout import TEXT
-        from analysis.design.worlds import BEND, SEED_NOISE
+    def noise(self, pilot: Pilot | None) -> tuple[float, str]:
+        """The noise between seeds, and where it is from: stated, else what the pilot shows, else assumed."""
+        from analysis.design.worlds import SEED_NOISE
 
-        stated = {
-            "seed_noise": _share(self.seed_noise) if self.seed_noise else None,
-            "text_noise": quantity(self.text_noise, "--text-noise", 100) if self.text_noise else None,
-        }
-        measured = {} if pilot is None else {"seed_noise": pilot.seeds}
-        if pilot is not None and not held_out:
-            measured["text_noise"] = pilot.text
-        noises = dict[str, tuple[float, str]]()
-        for name, assumed in {"seed_noise": SEED_NOISE, "text_noise": 0.0 if held_out else TEXT, "bend": BEND}.items():
-            noises[name] = assumed, "assumed"
-            if pilot is not None and (value := measured.get(name)) is not None:
-                noises[name] = value, pilot.basis
-            if (value := stated.get(name)) is not None:
-                noises[name] = value, "stated"
-        return noises
+        if self.seed_noise:
+            return _share(self.seed_noise), "stated"
+        if pilot is not None and pilot.seeds is not None:
+            return pilot.seeds, f"measured in {self.pilot}"
+        return SEED_NOISE, "assumed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +174,7 @@ def design(
     """
     from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting
+    from analysis.design.worlds import TEXT
 
     from .design_study import Question
     from .design_study import design as answer
@@ -211,7 +193,7 @@ def design(
         setting = replace(setting, law=os.path.relpath(runs.lr_law, folder), model=swept.model, training=swept.training)
         setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
     pilot = read_pilot(worlds.pilot, asked.arch) if worlds.pilot else None
-    noises = worlds.noises(pilot, setting.held_out)
+    seed_noise, noise_source = worlds.noise(pilot)
     question = Question(
         ask=asked.ask,
         budget=amount,
@@ -219,7 +201,8 @@ def design(
         device=device,
         cap=min(_cap(runs.corpus, runs.corpus_tokens), _farthest(laws)),
         target=quantity(asked.target, "--target", 1e30) if asked.target else 0.0,
-        **{name: value for name, (value, _) in noises.items()},
+        seed_noise=seed_noise,
+        text_noise=0.0 if gpu or pilot is not None else TEXT,  # the seeds of a pilot differ by their text too
         setting=setting,
         least_size=quantity(runs.least_size, "--least-size", 1e12) if runs.least_size else 3e5 if gpu else 2e4,
         units=used,
@@ -230,11 +213,10 @@ def design(
         sweep=runs.sweep and runs.lr_law is None,
         laws=laws,
         law_path=str(Path(runs.lr_law).resolve()) if runs.lr_law is not None else "",
-        curves=None if swept.decays is None else not swept.decays,
     )
     with Passing(sys.stderr) as passing, on_cores(cores) as each:
         result = answer(question, partial(_tell, passing, _Step(started)), each)
-    result |= {f"{name}_source": source for name, (_, source) in noises.items()}
+    result["seed_noise_source"] = noise_source
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]
     result["written"] = None
@@ -314,7 +296,10 @@ def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], Swep
     for arch in archs:
         if arch not in law.laws:
             raise InputError(f"--lr-law {path}: no law of {arch} (it has {', '.join(law.laws)}): sweep it")
-    return tuple(law.laws[arch] for arch in archs), swept_as(law, archs)
+    swept = swept_as(law, archs)
+    if swept.decays:
+        raise InputError(f"--lr-law {path}: its runs decayed, and those of a design keep their rate: leave it out")
+    return tuple(law.laws[arch] for arch in archs), swept
 
 
 def _farthest(laws: tuple[ArchLaw, ...]) -> float:

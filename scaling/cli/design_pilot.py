@@ -13,20 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pilot:
-    """The surfaces that the runs of each architecture allow; standard deviations as analysis.design.worlds.Noise has
-    them, None where its runs do not show it: between seeds, of the text; where they are from."""
+    """The surfaces that the runs of each architecture allow, and the standard deviation of log loss between seeds; None
+    where no size has two."""
 
     priors: dict[str, Prior]
     seeds: float | None
-    text: float | None
-    basis: str
 
 
 def read_pilot(study: str, archs: list[str]) -> Pilot:
     """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture."""
     import numpy as np
 
-    from analysis.design.layout import CONTROLLED, seeds_alone, text_noise
     from analysis.design.worlds import Prior
     from analysis.fits.parametric import fit_parametric
     from analysis.fits.prepare import grouped
@@ -45,7 +42,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         raise InputError(f"--pilot {study}: {error}") from None
     assert source.study is not None
     runs = grouped(source.study).runs
-    priors, fits = {}, []
+    priors = {}
     for arch in archs:
         of_arch = sorted({str(name) for name in runs.loc[runs["arch"] == arch, "group"]})
         groups = [name for name in of_arch if name in source.reading.groups]
@@ -64,7 +61,6 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
             raise InputError(f"--pilot {study}: {arch}: {error}") from None
         if fit.draws is None:
             raise InputError(f"--pilot {study}: {arch}: {fit.why_no_draws}")
-        fits.append(fit)
         surfaces = fit.draws.surface
         good = np.all([np.isfinite(v) & (v > 0) for v in (surfaces.A, surfaces.B, surfaces.alpha, surfaces.beta)], 0)
         if not good.any():
@@ -72,17 +68,4 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         text = f"{int(good.sum())} surfaces that the runs of {study} allow"
         priors[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
     pooled = seed_noise_of(list(source.curve_points.values()))
-    curves, done = source.study.curves, runs[runs["state"] == "done"]
-    steps = {str(run): rows.sort_values("n_tokens") for run, rows in curves.groupby("run_id")}
-    batches = dict(zip(done["run_id"].astype(str), done["batch_tokens"].astype(float), strict=True))
-    losses = [(steps[run], batch) for run, batch in batches.items() if run in steps]
-    of_text = text_noise([(rows["n_tokens"].to_numpy(float), rows["loss"].to_numpy(float), b) for rows, b in losses])
-    seeds = None if pooled is None else pooled.s
-    settings = source.study.settings
-    if seeds is not None and of_text is not None and settings.loss == "train_smoothed":
-        middle = float(np.exp(np.mean([np.log(fit.points.n_tokens).mean() for fit in fits])))
-        loss = float(np.exp(np.mean([np.log(fit.points.loss).mean() for fit in fits])))
-        window = max(settings.smoothing_tokens, settings.smoothing_fraction * middle)
-        of_points = of_text * (CONTROLLED if settings.control == "bigram" else 1.0)
-        seeds = seeds_alone(seeds, of_points, loss, window)
-    return Pilot(priors, seeds, of_text, f"measured in {study}")
+    return Pilot(priors, None if pooled is None else pooled.s)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.design.worlds import BEND
 from arch.amounts import count, flop
 from arch.errors import InputError
 from data.vocabulary import BYTES
@@ -46,7 +47,7 @@ class Question:
     or cores that work at once; lower: the least size is a default, and falls until the budget buys a study; sweep:
     rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
     law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost;
-    curves: whether runs keep their rate, for which a law was swept; None: as is best."""
+    text_noise and bend: as analysis.design.worlds.Noise has them."""
 
     ask: str
     budget: float
@@ -55,8 +56,6 @@ class Question:
     cap: float
     target: float
     seed_noise: float
-    text_noise: float
-    bend: float
     setting: Setting
     least_size: float = 0.0
     units: int = 1
@@ -68,7 +67,8 @@ class Question:
     laws: tuple[ArchLaw, ...] = ()
     law_path: str = ""
     share: float = 0.0
-    curves: bool | None = None
+    text_noise: float = 0.0
+    bend: float = BEND
 
 
 def design(question: Question, report: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
@@ -78,17 +78,16 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SETTLED, Judged, answers, family_of, naive_of, saving, screen, simulated
-    from analysis.design.layout import CONTROLLED
+    from analysis.design.choose import SETTLED, Judged, answers, saving, screen, simulate, summary
     from analysis.design.prices import Prices
+    from analysis.design.proposal import candidates, naive_of
     from analysis.design.worlds import Noise, Scenario, World, literature
 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
     cost = prices.flops()
-    text = CONTROLLED * question.text_noise  # its study files have control: bigram
-    noise = Noise(question.seed_noise, text=text, bend=question.bend, laws=question.laws)
+    noise = Noise(question.seed_noise, question.bend, question.text_noise, question.laws)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     price = replace(price, batch=question.setting.batch or 0)
     budget = question.budget * (question.units if question.timed else 1)
@@ -106,17 +105,19 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
-    family = family_of(price, budget, question.cap, question.least_size, question.share, question.curves)
-    candidates = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
-    if not candidates:
-        given = flop(question.budget)
-        raise InputError(f"scaling design: no study of the family costs {given}: give a little less, or more")
+    family = list(candidates(price, budget, question.cap, question.share, question.least_size))
+    if not family:
+        raise InputError(
+            f"scaling design: no study of the family costs {flop(question.budget)} "
+            f"{'s' if question.timed else 'FLOP'}: give less, or more text"
+        )
+    best = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     if ladder is not None:
-        candidates.append(Judged(ladder, answers(ladder, screening, question.ask)))
-    for candidate in candidates:
+        best.append(Judged(ladder, answers(ladder, screening, question.ask)))
+    for candidate in best:
         if len(real) == MOST_SHOWN and candidate.proposal != ladder:
             continue
         try:
@@ -142,7 +143,8 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
 
     rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
     for candidate, costs, is_naive in real:
-        row = _row(simulated(candidate, reporting, question.seed, step, each), costs)
+        outcomes = simulate(candidate.proposal, reporting, question.seed, step, each)
+        row = _row(candidate, summary(outcomes), costs)
         if is_naive:
             other = row
         else:
@@ -161,8 +163,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         "target_note": note,
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
-        "text_noise": text,
-        "held_out": question.setting.held_out,
+        "text_noise": question.text_noise,
         "bend": question.bend,
         "seed": question.seed,
         "worlds": len(worlds),
@@ -178,14 +179,14 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
 def _flops_of(question: Question, prices: Any, budget: float) -> float:
     """The FLOP of one architecture that the budget buys; of time, those of a usual ladder of it."""
     if not question.timed:
-        return budget / len(prices.archs)
+        return budget / len(prices.configs)
     from analysis.design.proposal import laid, scaled
 
     price, flops = prices.in_seconds(question.device), prices.in_flops()
-    ladder = scaled(lambda n: laid(n, 6, 16.0, 14.0, 8.0, 1.0, (1, 1), question.cap), price, budget)
+    ladder = scaled(lambda n: laid(n, 6, 16.0, 14.0, 1.0, (1, 1), question.cap), price, budget)
     if ladder is None:  # it only serves to choose proposals: theirs is the target that is reported
         return 1e15
-    return ladder.cost(flops) / len(prices.archs)
+    return ladder.cost(flops) / len(prices.configs)
 
 
 def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
@@ -200,8 +201,6 @@ def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
     """The proposal, resized so that its real runs cost the budget, and what they cost."""
-    from analysis.design.study_file import resized
-
     best: tuple[float, Proposal, dict[str, Any]] | None = None
     for _ in range(CORRECTED):
         real = cost_of_file(proposal, question)
@@ -210,7 +209,7 @@ def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[st
             best = off, proposal, real
         if abs(off - 1) < NEAR:
             break
-        proposal = resized(proposal, 1 / off, question.cap)
+        proposal = proposal.resized(1 / off, question.cap)
     assert best is not None
     return best[1], best[2]
 
@@ -242,27 +241,25 @@ def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[st
     return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
 
 
-def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
+def _row(judged: Judged, studies: dict[str, Any], real: Mapping[str, Any]) -> dict[str, Any]:
     proposal = judged.proposal
     return {
         "words": proposal.words,
         "sizes": list(proposal.sizes),
-        "tokens": [list(row) for row in proposal.tokens],
+        "tokens": list(proposal.tokens),
         "seeds": list(proposal.seeds),
         "tilt": proposal.tilt,
-        "curves": proposal.curves,
         "swept_sizes": list(proposal.sweep),
         "same_text": proposal.same_text,
-        "points_an_architecture": proposal.n_runs,
         **real,
         "score": judged.score,
-        "summary": judged.summary,
+        "summary": studies,
     }
 
 
 def _naive(question: Question, price: Any, budget: float) -> Any:
     """The naive ladder, of sizes that there are; None where there is none."""
-    from analysis.design.choose import naive_of
+    from analysis.design.proposal import naive_of
     from analysis.design.study_file import ladder_of
 
     for i in range(NUDGED):
@@ -281,7 +278,7 @@ def _naive(question: Question, price: Any, budget: float) -> Any:
 def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
     """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
     before anything is simulated."""
-    from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost, most_cost
+    from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost
 
     for _ in range(LOWERED if question.lower else 1):
         shares = (MOST_SWEEP, LARGE_SWEEP) if question.sweep else (0.0,)
@@ -293,34 +290,25 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
             break
         if question.lower:
             question = replace(question, least_size=question.least_size / 1.5)
-    unit, stated_per_unit = "s" if question.timed else "FLOP", question.budget / budget
+    unit = "s" if question.timed else "FLOP"
     text = f" within {count(question.cap)} tokens of text" if math.isfinite(question.cap) else ""
-    or_none = " or --no-sweep" if question.sweep else ""
     swept = ", and a sweep of learning rates" if question.sweep else ""
-    smallest = f"the smallest of {count(question.least_size)} parameters or more"
-    what = f"five sizes with two lengths each{text}{swept}, {smallest}"
+    what = f"five sizes{text}{swept}, the smallest of {count(question.least_size)} parameters or more"
     if math.isinf(least):
         raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
     if budget < least:
         raise InputError(
             f"scaling design: {flop(question.budget)} {unit} is too small for {what}: "
-            f"{_two_digits(least * stated_per_unit, 1)} {unit} would do: give more, fewer architectures, "
-            f"a lower --least-size{or_none}"
-        )
-    most = most_cost(price, question.cap, question.least_size, share)
-    if budget > most:
-        raise InputError(
-            f"scaling design: {flop(question.budget)} {unit} is more than {what} can use: "
-            f"{_two_digits(most * stated_per_unit, -1)} {unit} can: give less{', or more text' if text else ''}"
+            f"{_rounded_up(least * question.budget / budget)} {unit} would do: give more, fewer architectures, "
+            f"a lower --least-size{' or --no-sweep' if question.sweep else ''}"
         )
     return replace(question, share=share)
 
 
-def _two_digits(value: float, up: int) -> str:
-    """A limit in two digits, on its safe side by MARGIN or more."""
-    value *= MARGIN**up
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)
+def _rounded_up(value: float) -> str:
+    """A least budget in two digits, safe by MARGIN or more."""
+    step = 10.0 ** (math.floor(math.log10(MARGIN * value)) - 1)
+    return flop(math.ceil(MARGIN * value / step) * step, 2)
 
 
 FAR, TOO_FAR = (

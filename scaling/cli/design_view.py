@@ -11,7 +11,6 @@ import typer
 
 from arch.amounts import flop
 from arch.tables import text_table, wrapped
-from data.units import NATS_A_BYTE
 from flops.tables import duration
 
 NO_BETTER = (
@@ -64,7 +63,9 @@ def show(result: Mapping[str, Any]) -> str:
     notes = [
         f"{result['worlds']} worlds (half of the fitted form, half of four others; seed {result['seed']}); prior: "
         f"{'; '.join(result['prior'])}",
-        _noises(result),
+        f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
+        f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens (assumed)"
+        + (", and their points by their text" if result["text_noise"] else ""),
         f"half of a, of L: half of the interval of N_opt's exponent, of the loss at {flop(result['target_flops'])} "
         f"FLOP, and N_opt known: the factor to an end of its interval there: median (10% to 90% of worlds); holds: how "
         f"often the interval of a contains the truth (nominal level: 95%); right: {what}",
@@ -98,22 +99,6 @@ def _answer(result: Mapping[str, Any]) -> str:
     known = "will most likely not know" if half.startswith("none") else "is expected to know"
     within = "" if half.startswith("none") else f" to ±{half.partition(' ')[0]} (median)"
     return f"proposal 1 {known} {what}{within}; it is right in {right:.0%} of its simulated studies"
-
-
-def _noises(result: Mapping[str, Any]) -> str:
-    """The noise between seeds, and that of a point of whole curves."""
-    text = (
-        f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
-        f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens ({result['bend_source']})"
-    )
-    if result["text_noise"]:
-        text += (
-            f"; of the text: {result['text_noise']:.3g} {NATS_A_BYTE} of a token ({result['text_noise_source']}), less "
-            "by the root of the tokens of a point"
-        )
-    if result["held_out"] and any(row["curves"] for row in result["proposals"]):
-        text += "; curves are held-out losses at checkpoints, all on the same text"
-    return text
 
 
 def _of_rates(result: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ evaluations, and what the fits of its runs cannot determine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
@@ -116,9 +116,8 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     if len(runs) > MOST_CHECKED or any(run.point for run in runs):
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
         return [f"design: not checked ({why}): docs/design.md"]
-    from analysis.design.check import Reading, Run, expect
-    from analysis.design.layout import CONTROLLED, TEXT
-    from analysis.design.worlds import SEED_NOISE, Noise
+    from analysis.design.check import WIDE_A, Run, expect
+    from analysis.design.worlds import TEXT, Noise
 
     trunks = {run.trunk for run in runs if run.trunk}
     runs_of: dict[str, list[Run]] = {}
@@ -132,28 +131,27 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
             continue
         n_params = float(count_params(run.config).non_embedding)
         trunk = run.trunk or run.run_id
-        planned = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
+        planned = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk))
         runs_of.setdefault(run.arch, []).append(planned)
-    reading = Reading(Noise(SEED_NOISE))
+    means, noise = (0.0, 0.0), Noise()
     if fit.loss == "train_smoothed":
-        noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
-        reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
+        means, noise = (float(fit.smoothing_tokens), fit.smoothing_fraction), Noise(text=TEXT)
     lines: dict[str, list[str]] = {}
     for arch, arch_runs in runs_of.items():
         try:
-            expected = expect(arch, arch_runs, vocabulary[arch], reading)
+            expected = expect(arch, arch_runs, vocabulary[arch], noise, *means)
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
-        if expected.too_wide:
+        if expected.half_a > WIDE_A:
             width = f"about ±{expected.half_a:.2f}" if expected.half_a < LINEAR else f"±{LINEAR} or worse"
-            text = f"the exponent of N_opt will be known to {width} (limit {expected.limit})"
+            text = f"the exponent of N_opt will be known to {width} (limit {WIDE_A})"
             text += f": {expected.remedy}" if expected.remedy else ""
             lines.setdefault(text, []).append(arch)
     noted = [f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()]
     if noted:
         noted.append(
-            f"design: computed to first order, for noise between seeds of {reading.noise.seed:.2%} of the loss; "
+            f"design: computed to first order, for noise between seeds of {noise.seed:.2%} of the loss; "
             f"scaling design simulates whole studies, whose intervals may be narrower or wider, and proposes one"
         )
     return noted

@@ -120,7 +120,7 @@ def design(answer: Json) -> Iterator[Reading]:
     for name, proposal in (proposals | {"naive": answer["naive"]}).items():
         for i, (size, tokens) in enumerate(zip(proposal["sizes"], proposal["tokens"], strict=True)):
             yield Reading("design", name, f"size {i}", size)
-            yield Reading("design", name, f"tokens of size {i}", max(tokens))
+            yield Reading("design", name, f"tokens of size {i}", tokens)
             yield Reading("design", name, f"seeds of size {i}", proposal["seeds"][i])
         yield Reading("design", name, "runs", proposal["runs"])
         yield Reading("design", name, "FLOP", proposal["flops"])

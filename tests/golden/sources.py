@@ -329,7 +329,7 @@ SOURCES = (
         (
             Command(
                 "design --arch llama --arch hgrn2 --corpus synthetic:0:200000000 --corpus-tokens 2e8 --budget 2e16"
-                " --device h200 --ask exponent --target 2e15 --seed-noise 0.5% --text-noise 5.4 --context 256"
+                " --device h200 --ask exponent --target 2e15 --seed-noise 0.5% --context 256"
                 " --least-size 100k --sweep --studies 8 --seed 0 --name designed",
                 adapter.design,
             ),

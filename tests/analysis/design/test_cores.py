@@ -30,7 +30,7 @@ def refuse(what: str) -> None:
 
 
 def test_studies_are_the_same_on_any_number_of_cores():
-    proposal = laid(3e5, 6, 32.0, 40.0, 1.0, 1.0, (3, -2), 1e9, curves=True)
+    proposal = laid(3e5, 6, 32.0, 40.0, 1.0, (3, -2), 1e9)
     study = partial(simulate, proposal, Scenario(WORLDS, Noise(0.003), six_nd(), 5e15), 0)
     with on_cores(1) as alone, on_cores(2) as two:
         assert alone is map

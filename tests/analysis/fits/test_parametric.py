@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.design.choose import draw, outcome
-from analysis.design.proposal import laid, naive
+from analysis.design.proposal import laid
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.draws import quantiles
@@ -318,7 +318,7 @@ FITTED, STOPS = (
 
 
 def studies(world, number, seeds=3, noise=0.005):
-    layout = laid(3e5, 6, 32.0, 20.0, 1.0, 0.0, (seeds, 99), 1e9, curves=True).layout()
+    layout = laid(3e5, 6, 32.0, 20.0, 0.0, (seeds, 99), 1e9).layout()
     rng = np.random.default_rng(0)
     return [draw(layout, world, Noise(noise), SIX, rng) for _ in range(number)]
 
@@ -341,7 +341,7 @@ def test_sizes_on_the_surface_stay_at_the_level_of_the_test(seeds):
 
 
 def test_sizes_of_branches_are_judged_too():
-    proposal = laid(2e5, 6, 32.0, 14.0, 8.0, 1.0, (3, 99), 1e9)
-    points = draw(proposal.layout(), STOPS, Noise(0.003), SIX, np.random.default_rng(1))
-    assert [size.size for size in without_stopped(points)[1]][:1] == ["0"]
-    assert proposal.leaves_out and not naive(2e7).leaves_out
+    (points,) = studies(STOPS, 1)
+    runs = np.arange(len(points)).astype(str).astype(object)
+    branches = replace(points, run=runs, trunk=points.run)
+    assert [size.size for size in without_stopped(branches)[1]][:1] == ["0"]

@@ -56,7 +56,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         ),
         (["--arch", "llama", "--budget", "1e16", "--lr-law", "no.json"], "no.json: no such law file"),
         (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),
-        (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8"], "is more than"),
+        (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8"], "give less, or more text"),
         (["--arch", "llama", "--budget", "2e15", "--target", "1e26"], "times the whole budget (2e15 FLOP)"),
         pytest.param(
             ["--arch", "llama", "--budget", "2e15", "--target", "1e21", "--studies", "8", "--no-sweep"],
@@ -126,7 +126,6 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     result = CliRunner().invoke(app, ["design", *words, "--gpu-minutes", "8", "--no-sweep"])
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
-    assert "held-out losses at checkpoints" in result.stdout
     law, path = PACKAGED / "h200-pilot-rates.json", tmp_path / "law.yaml"
     words += ["--gpu-minutes", "4", "--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
     result = CliRunner().invoke(app, ["design", *words])
