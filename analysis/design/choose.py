@@ -213,11 +213,3 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "tells_apart": quantiles(pairs, [0.9])[0],
         "held": float((np.abs(off_a) <= half_a).mean()),
     }
-
-
-def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:
-    """How many times its budget `other` would need, spent on more seeds, for the interval of `best`: widths fall as
-    budget^(-1/2). inf where it has no interval."""
-    width = "half_a" if of == "exponent" else "half_l"
-    narrow, wide = best[width][1], other[width][1]
-    return float((wide / narrow) ** 2) if narrow > 0 and math.isfinite(narrow) else math.nan

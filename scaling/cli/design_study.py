@@ -37,6 +37,7 @@ LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
 MARGIN = 1.02  # on a limit of the budget, so that the budget in a message is enough
 MOST_SHOWN = 3  # proposals
+TOO_FAR = 1e3  # times the compute of one architecture: no target lies beyond
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are predicted without --target
 
 
@@ -78,7 +79,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SETTLED, Judged, answers, saving, screen, simulate, summary
+    from analysis.design.choose import SETTLED, Judged, answers, screen, simulate, summary
     from analysis.design.prices import Prices
     from analysis.design.proposal import candidates, naive_of
     from analysis.design.worlds import Noise, Scenario, World, literature
@@ -94,16 +95,20 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     question = _that_is_bought(question, price, budget)
     ladder = naive_of(price, budget, question.cap, question.least_size)
     middle = math.inf if ladder is None else math.sqrt(ladder.sizes[0] * ladder.sizes[-1])
-    priors = [question.priors.get(arch) or literature(arch, vocabulary, middle) for arch in archs]
+    priors = [question.priors.get(arch) or literature(vocabulary, middle) for arch in archs]
 
     def drawn(of: str, number: int) -> list[World]:
         rng = np.random.default_rng([question.seed, *of.encode()])
         return [priors[i % len(priors)].draw(rng) for i in range(number)]
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
-    if question.target and not question.timed:
-        within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
-    target = question.target or TARGET * _flops_of(question, prices, budget)
+    flops = _flops_of(question, prices, budget)
+    if question.target > TOO_FAR * flops:
+        raise InputError(
+            f"scaling design: a target of {flop(question.target)} FLOP is {flop(question.target / flops, 1)} times "
+            f"what an architecture's runs cost: they say nothing about it: give at most {flop(TOO_FAR * flops, 1)}"
+        )
+    target = question.target or TARGET * flops
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
     family = list(candidates(price, budget, question.cap, question.share, question.least_size))
     if not family:
@@ -134,7 +139,6 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
     total, done = len(real) * len(worlds), 0
-    note = outside(target, real[0][0].proposal, cost)
 
     def step() -> None:
         nonlocal done
@@ -150,8 +154,6 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         else:
             rows.append(row)
     rows.sort(key=lambda row: _merit(row, question.ask), reverse=True)
-    for row in rows:
-        row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
     better = other is None or _merit(rows[0], question.ask) > _merit(other, question.ask)
     return {
         "ask": question.ask,
@@ -160,7 +162,6 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         "budget_unit": f"seconds of {question.device.name}" if question.timed else "FLOP exact",
         "device": question.device.name,
         "target_flops": target,
-        "target_note": note,
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
         "text_noise": question.text_noise,
@@ -309,31 +310,3 @@ def _rounded_up(value: float) -> str:
     """A least budget in two digits, safe by MARGIN or more."""
     step = 10.0 ** (math.floor(math.log10(MARGIN * value)) - 1)
     return flop(math.ceil(MARGIN * value / step) * step, 2)
-
-
-FAR, TOO_FAR = (
-    100.0,
-    1e6,
-)  # times the largest run's compute: beyond the first a target gets a note, beyond the second it is refused
-
-
-def outside(target: float, proposal: Proposal, cost: Any) -> str:
-    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
-    layout = proposal.layout()
-    flops = cost.per_token(layout.n_params) * layout.n_tokens
-    least, most = float(flops.min()), float(flops.max())
-    within_reach(target, most, "the largest run's compute")
-    if target < least:
-        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
-    if target > FAR * most:
-        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
-    return ""
-
-
-def within_reach(target: float, most: float, what: str) -> None:
-    """Raise InputError where the target is more than TOO_FAR times `most`, the FLOP of `what`."""
-    if target > TOO_FAR * most:
-        raise InputError(
-            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
-            f"FLOP): no run of this budget says anything about it: give at most {flop(TOO_FAR * most, 1)}"
-        )
