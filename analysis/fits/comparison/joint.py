@@ -39,8 +39,8 @@ LEAST = 1e-15  # standard deviation of log loss: noise-free studies stay solvabl
 @dataclass(frozen=True)
 class Together:
     """The points of G architectures, one behind the other: of each point the rank of its architecture [n]; labels: of
-    each kind of noise, which draw a point has [n]: of the cell whose batches it shares, of its run, its own; data: log N and log D less their architecture's means, `centre` [G, 2], and
-    the loss over its geometric mean."""
+    each kind of noise, which draw a point has [n]: that of the cell whose batches it shares, of its run, its own; data:
+    log N and log D less their architecture's means, `centre` [G, 2], and the loss over its geometric mean."""
 
     names: tuple[str, ...]
     arch: np.ndarray
