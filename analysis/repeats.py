@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.fits.noise import SeedNoise, SeedNoises, pool_seed_noise
+from analysis.fits.pairwise import LOSS, UNDECIDED, UNKNOWN, Comparison, compared
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import WholeCurves
 from analysis.run_evals import held_out_losses
@@ -27,6 +28,7 @@ from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
 
 WITHIN = 2.0  # standard deviations between seeds
+BIT_EQUAL = "bit-equal"
 
 
 class HeldOut(NamedTuple):
@@ -103,10 +105,15 @@ class Repeat:
         return [(self.a.held_out[step], self.b.held_out[step]) for step in steps]
 
     @cached_property
+    def steps(self) -> list[int]:
+        """For which both have a training loss."""
+        return sorted(self.a.losses.keys() & self.b.losses.keys())
+
+    @cached_property
     def equal_until(self) -> int:
         """The last step up to which all training losses that both have are equal; 0: none is."""
         last = 0
-        for step in sorted(self.a.losses.keys() & self.b.losses.keys()):
+        for step in self.steps:
             if self.a.losses[step] != self.b.losses[step]:
                 break
             last = step
@@ -116,7 +123,7 @@ class Repeat:
     def is_bit_equal(self) -> bool:
         """Whether every loss that both have is equal, and the weights of every checkpoint that both evaluated."""
         alike = all(a.weights == b.weights and (a.loss == b.loss or a.over != b.over) for a, b in self.held_out)
-        return alike and self.equal_until == max(self.a.losses.keys() & self.b.losses.keys(), default=0)
+        return alike and self.equal_until == max(self.steps, default=0)
 
     @property
     def is_copy(self) -> bool:
@@ -124,22 +131,38 @@ class Repeat:
         return bool(self.a.attempts) and self.a.attempts == self.b.attempts and self.is_bit_equal
 
     @property
+    def comparison(self) -> Comparison:
+        """Of the final losses, B against A, with an interval of WITHIN standard deviations between seeds."""
+        a, b = self.held_out[-1]
+        more = math.log(b.loss / a.loss)
+        half = 0.0 if more == 0 else WITHIN * self.noise.s if self.noise and self.noise.s else None
+        ends = None if half is None else (more - half, more + half)
+        per_token = float(self.a.record["cost"]["flops_per_token_train"].get("exact", math.nan))
+        return compared("B", "A", LOSS, per_token * a.n_tokens, more, ends, "no size has two seeds")
+
+    @property
     def seed_sds(self) -> float | None:
         """The difference of the final log losses in standard deviations between seeds; None: not known."""
+        if self.comparison.verdict == UNKNOWN:
+            return None
         a, b = self.held_out[-1]
-        if a.loss == b.loss:
-            return 0.0
-        return math.log(b.loss / a.loss) / self.noise.s if self.noise and self.noise.s else None
+        return math.log(b.loss / a.loss) / self.noise.s if a.loss != b.loss and self.noise else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""
         a, b = self.held_out[-1]
+        final = {"n_tokens": a.n_tokens, "a": a.loss, "b": b.loss, "difference": b.loss - a.loss}
         return {
-            "run": self.name,
+            **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
             "bit_equal": self.is_bit_equal,
-            "final": {"n_tokens": a.n_tokens, "a": a.loss, "b": b.loss, "seed_sds": self.seed_sds},
+            "final": final | {"percent": 100 * (b.loss - a.loss) / a.loss, "seed_sds": self.seed_sds},
+            "verdict": self.comparison.verdict,
             "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
+            "training_rows": len(self.steps),
             "training_equal_until_step": self.equal_until,
+            "held_out": [
+                {"n_tokens": a.n_tokens, "a": a.loss, "b": b.loss} for a, b in self.held_out if a.over == b.over
+            ],
         }
 
 
@@ -180,13 +203,14 @@ def noise_of_study(directory: Path, settings: FitSettings) -> NoiseOfStudy:
 
 def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
     """Counts of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard
-    deviations between seeds) and `within` (those of the latter that differ by at most WITHIN of them)."""
-    judged = [sds for repeat in repeats if (sds := repeat.seed_sds) is not None]
+    deviations between seeds) and `within` (those of the latter whose final losses differ by at most WITHIN standard
+    deviations)."""
+    verdicts = [repeat.comparison.verdict for repeat in repeats]
     return {
         "runs": len(repeats),
         "bit_equal": sum(repeat.is_bit_equal for repeat in repeats),
-        "judged": len(judged),
-        "within": sum(abs(sds) <= WITHIN for sds in judged),
+        "judged": len(verdicts) - verdicts.count(UNKNOWN),
+        "within": verdicts.count(UNDECIDED),
     }
 
 
@@ -202,18 +226,18 @@ def short(folder: str) -> str:
 
 def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
     """A row for each run: its final held-out losses and their difference."""
-    rows = []
-    for repeat in repeats:
-        a, b = repeat.held_out[-1]
-        row = {"run": short(repeat.name), "tokens": count(a.n_tokens, 4), "A": f"{a.loss:.5f}", "B": f"{b.loss:.5f}"}
-        if repeat.is_bit_equal:
-            rows.append(row | {"B - A": "bit-equal"})
-            continue
-        sds = repeat.seed_sds
-        row |= {"B - A": f"{b.loss - a.loss:+.5f}", "%": f"{100 * (b.loss - a.loss) / a.loss:+.3f}"}
-        row |= {"seed sds": "unknown" if sds is None else f"{sds:+.2f}"}
-        rows.append(row | {"equal until step": str(repeat.equal_until)})
-    return rows
+    return [_row(repeat) for repeat in repeats]
+
+
+def _row(repeat: Repeat) -> dict[str, str]:
+    a, b = repeat.held_out[-1]
+    row = {"run": short(repeat.name), "tokens": count(a.n_tokens, 4), "A": f"{a.loss:.5f}", "B": f"{b.loss:.5f}"}
+    if repeat.is_bit_equal:
+        return row | {"B - A": BIT_EQUAL}
+    sds = repeat.seed_sds
+    row |= {"B - A": f"{b.loss - a.loss:+.5f}", "%": f"{100 * (b.loss - a.loss) / a.loss:+.3f}"}
+    row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
+    return row | {"equal until step": str(repeat.equal_until)}
 
 
 def sum_lines(repeats: Sequence[Repeat], noise_of: str | None) -> list[str]:

@@ -103,9 +103,12 @@ def test_each_run_trained_twice_has_its_difference_in_seeds(two: Two, bundles: t
     run = comparison["runs"][0]
     last = 3 + 2 / math.sqrt(30)
     assert run["final"]["a"] == pytest.approx(last) and run["final"]["b"] == pytest.approx(1.005 * last)
+    assert run["final"]["difference"] == run["final"]["b"] - run["final"]["a"]
+    assert run["final"]["percent"] == pytest.approx(0.5)
     assert run["seed_noise"]["s"] == pytest.approx(BETWEEN)
     assert run["final"]["seed_sds"] == pytest.approx(math.log(1.005) / BETWEEN)
-    assert run["training_equal_until_step"] == 1
+    assert run["verdict"] == "undecided" and run["held_out"][0]["a"] == run["held_out"][0]["b"]
+    assert (run["training_equal_until_step"], run["training_rows"]) == (1, 30)
     assert comparison["a"]["devices"] == {"1 x NVIDIA A100": 2} and comparison["b"]["devices"] == {"1 x NVIDIA H100": 2}
     assert comparison["summary"] == {"runs": 2, "bit_equal": 1, "judged": 2, "within": 2}
     folders = compared(two.a, two.b)
