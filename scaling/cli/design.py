@@ -172,7 +172,6 @@ def design(
     project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
     docs/design.md says what the numbers mean.
     """
-    from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting
     from analysis.design.worlds import TEXT
 
@@ -214,8 +213,8 @@ def design(
         laws=laws,
         law_path=str(Path(runs.lr_law).resolve()) if runs.lr_law is not None else "",
     )
-    with Passing(sys.stderr) as passing, on_cores(cores) as each:
-        result = answer(question, partial(_tell, passing, _Step(started)), each)
+    with Passing(sys.stderr) as passing:
+        result = answer(question, partial(_tell, passing, _Step(started)))
     result["seed_noise_source"] = noise_source
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]

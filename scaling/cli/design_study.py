@@ -24,7 +24,6 @@ from ..study.sweep import sweep_of
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
-    from analysis.design.cores import Each
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
     from analysis.design.worlds import Prior
@@ -72,9 +71,9 @@ class Question:
     bend: float = BEND
 
 
-def design(question: Question, report: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
+def design(question: Question, report: Callable[[str, float], None]) -> dict[str, Any]:
     """{"proposals": [row, best first], "naive": row or None, ..}; a row: words, runs, flops, seconds, and of simulated
-    studies their summary (analysis.design.choose.summary). report: gets a step and its share; each: as `map`.
+    studies their summary (analysis.design.choose.summary). report: gets a step and its share.
 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
@@ -116,7 +115,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
             f"scaling design: no study of the family costs {flop(question.budget)} "
             f"{'s' if question.timed else 'FLOP'}: give less, or more text"
         )
-    best = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
+    best = screen(family, screening, question.ask, lambda share: report("proposals", share))
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
@@ -147,7 +146,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
 
     rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
     for candidate, costs, is_naive in real:
-        outcomes = simulate(candidate.proposal, reporting, question.seed, step, each)
+        outcomes = simulate(candidate.proposal, reporting, question.seed, step)
         row = _row(candidate, summary(outcomes), costs)
         if is_naive:
             other = row
