@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from ..study.sweep import sweep_of
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
-    from analysis.design.proposal import Proposal
+    from analysis.design.proposal import Price, Proposal
     from analysis.design.study_file import Setting
     from analysis.design.worlds import Prior
 
@@ -116,43 +117,27 @@ def design(question: Question, report: Callable[[str, float], None]) -> dict[str
             f"{'s' if question.timed else 'FLOP'}: give less, or more text"
         )
     best = screen(family, screening, question.ask, lambda share: report("proposals", share))
-    ladder = _naive(question, price, budget)
-    real: list[tuple[Judged, dict[str, Any], bool]] = []
-    skipped: list[str] = []
-    if ladder is not None:
-        best.append(Judged(ladder, answers(ladder, screening, question.ask)))
-    for candidate in best:
-        if len(real) == MOST_SHOWN and candidate.proposal != ladder:
-            continue
-        try:
-            proposal, costs = fitted_to(candidate.proposal, question)
-        except InputError as error:  # no shape comes close to one of its sizes
-            skipped.append(f"{candidate.proposal.words}: {error}")
-            continue
-        real.append((replace(candidate, proposal=proposal), costs, candidate.proposal == ladder))
-    if all(is_naive for *_, is_naive in real):
-        raise InputError(
-            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
-            f"another budget, or --least-size"
-        )
+    real, skipped = _real(best, question)
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
-    total, done = len(real) * len(worlds), 0
+    naive = _naive(question, price, budget)
+    total, done = (len(real) + (naive is not None)) * len(worlds), 0
 
     def step() -> None:
         nonlocal done
         done += 1
         report("simulated studies", done / total)
 
-    rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
-    for candidate, costs, is_naive in real:
-        outcomes = simulate(candidate.proposal, reporting, question.seed, step)
-        row = _row(candidate, summary(outcomes), costs)
-        if is_naive:
-            other = row
-        else:
-            rows.append(row)
-    rows.sort(key=lambda row: _merit(row, question.ask), reverse=True)
+    reporting = Scenario(worlds, noise, cost, target)
+
+    def row(judged: Judged, costs: dict[str, Any]) -> dict[str, Any]:
+        return _row(judged, summary(simulate(judged.proposal, reporting, question.seed, step)), costs)
+
+    rows = sorted((row(*each) for each in real), key=lambda row: _merit(row, question.ask), reverse=True)
+    other = None
+    if naive is not None:
+        ladder, proposal, costs = naive
+        other = row(Judged(proposal, answers(ladder, screening, question.ask)), costs)
     better = other is None or _merit(rows[0], question.ask) > _merit(other, question.ask)
     return {
         "ask": question.ask,
@@ -257,25 +242,42 @@ def _row(judged: Judged, studies: dict[str, Any], real: Mapping[str, Any]) -> di
     }
 
 
-def _naive(question: Question, price: Any, budget: float) -> Any:
-    """The naive ladder, of sizes that there are; None where there is none."""
+def _real(best: Sequence[Judged], question: Question) -> tuple[list[tuple[Judged, dict[str, Any]]], list[str]]:
+    """The first MOST_SHOWN that make a study file, with what their real runs cost; and the others before them, with why
+    they make none. Raises InputError where none does."""
+    real, skipped = list[tuple["Judged", dict[str, Any]]](), list[str]()
+    for candidate in best:
+        if len(real) == MOST_SHOWN:
+            break
+        try:
+            proposal, costs = fitted_to(candidate.proposal, question)
+        except InputError as error:  # no shape comes close to one of its sizes
+            skipped.append(f"{candidate.proposal.words}: {error}")
+            continue
+        real.append((replace(candidate, proposal=proposal), costs))
+    if not real:
+        raise InputError(
+            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
+            f"another budget, or --least-size"
+        )
+    return real, skipped
+
+
+def _naive(question: Question, price: Price, budget: float) -> tuple[Proposal, Proposal, dict[str, Any]] | None:
+    """The naive ladder, of sizes that there are: as it is laid, so that its real runs cost the budget, and what they
+    cost; None where there is none."""
     from analysis.design.proposal import naive_of
-    from analysis.design.study_file import ladder_of
 
     for i in range(NUDGED):
         ladder = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
         if ladder is None:
             return None
-        try:
-            ladder_of(ladder)
-            fitted_to(ladder, question)
-            return ladder
-        except InputError:
-            continue
-    return ladder
+        with suppress(InputError):
+            return ladder, *fitted_to(ladder, question)
+    return None
 
 
-def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
+def _that_is_bought(question: Question, price: Price, budget: float) -> Question:
     """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
     before anything is simulated."""
     from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost
