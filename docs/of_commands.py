@@ -99,7 +99,6 @@ def parser_of(main: Callable[[list[str] | None], Any], arguments: list[str]) -> 
 
 def modules() -> list[tuple[Callable[..., Any], list[str]]]:
     """`main` of each command that is started by `python -m`, and the arguments by which it chooses its parser."""
-    from analysis.inspection import decode_speed
     from arch.bench import command
     from scaling import check
     from scaling.trainer import bench as trainer
@@ -109,7 +108,6 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
         (command.main, []),
         (command.main, ["--model"]),
         (trainer.main, []),
-        (decode_speed.main, []),
     ]
 
 

@@ -137,7 +137,7 @@ ALLOWED = {
     ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.rates": (
-        *("analysis.figures", "analysis.fits.fit", "analysis.pages", "scaling.study.rate_law"),
+        *("analysis.figures", "analysis.fits.fit", "analysis.fits.noise", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.repeats": (

@@ -45,14 +45,14 @@ class Expected:
 
 
 def expect(
-    arch: str, runs: Sequence[Run], vocab_size: int, noise: Noise, window: float = 0.0, share: float = SMOOTHED
+    runs: Sequence[Run], vocab_size: int, noise: Noise, window: float = 0.0, share: float = SMOOTHED
 ) -> Expected:
     """What the runs of an architecture will identify. Where there are decayed branches they count, else whole curves,
     of points that are means over `share` of the tokens seen, or over `window` tokens where that is more."""
     runs = [run for run in runs if run.branch] or runs
 
     def half(runs: Sequence[Run]) -> float:
-        return _half(arch, runs, vocab_size, noise, window, share)
+        return _half(runs, vocab_size, noise, window, share)
 
     now = half(runs)
     if now <= WIDE_A:
@@ -68,7 +68,7 @@ def expect(
     return Expected(now, ", or ".join(texts))
 
 
-def _half(arch: str, runs: Sequence[Run], vocab_size: int, noise: Noise, window: float, share: float) -> float:
+def _half(runs: Sequence[Run], vocab_size: int, noise: Noise, window: float, share: float) -> float:
     """Half of the interval of a that a fit would give, as the median over worlds; inf where the points allow none."""
     sizes = {run.n_params: run.per_token for run in sorted(runs, key=lambda run: run.n_params)}
     order = sorted(runs, key=lambda run: (run.n_params, run.trunk, run.n_tokens))
@@ -81,7 +81,7 @@ def _half(arch: str, runs: Sequence[Run], vocab_size: int, noise: Noise, window:
     means = np.maximum(window, share * d) if noise.text else None
     layout = Layout(n, d, np.searchsorted([*sizes], n), trunk, window=means)
     cost = Cost(np.log([*sizes]), np.log([*sizes.values()]), "exact")
-    prior, rng = literature(arch, vocab_size, float(np.exp(np.log([*sizes]).mean()))), np.random.default_rng(SEED)
+    prior, rng = literature(vocab_size, float(np.exp(np.log([*sizes]).mean()))), np.random.default_rng(SEED)
     worlds = [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)]
     target = float((d * cost.per_token(n)).max())
     return Z * float(np.median(precision(layout, worlds, noise, cost, target).a))

@@ -6,13 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from analysis.design.cores import Each
 from analysis.design.precision import MEMORY, Layout, lost, missed, of_text, precision
 from analysis.design.proposal import Proposal
 from analysis.design.worlds import Noise, Scenario, World, paths
@@ -63,11 +61,10 @@ def screen(
     scenario: Scenario,
     ask: str,
     report: Callable[[float], None] = lambda share: None,
-    each: Each = map,
 ) -> list[Judged]:
     """The best proposals of the family, best first, no two with the same sizes. Of those within AS_GOOD of the best,
     the ones with fewer runs come first. Empty where the family is. report: gets the share that is done."""
-    rough = zip(each(partial(_expected, scenario=scenario.first(SCREENED // 3), ask=ask), family), family, strict=True)
+    rough = [(_expected(proposal, scenario.first(SCREENED // 3), ask), proposal) for proposal in family]
     # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
     bins: dict[int, int] = {}
     kept = []
@@ -77,13 +74,11 @@ def screen(
         if bins[place] <= A_BIN:
             kept.append(proposal)
     judged = []
-    scores = each(partial(answers, scenario=scenario.first(SCREENED), ask=ask), kept)
-    for i, (proposal, score) in enumerate(zip(kept, scores, strict=True)):
-        judged.append(Judged(proposal, score))
+    for i, proposal in enumerate(kept):
+        judged.append(Judged(proposal, answers(proposal, scenario.first(SCREENED), ask)))
         report((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
-    best = [candidate.proposal for candidate in sorted(judged, key=lambda candidate: -candidate.score)[:BEST]]
-    scores = each(partial(answers, scenario=scenario, ask=ask), best)
-    judged = [Judged(proposal, score) for proposal, score in zip(best, scores, strict=True)]
+    best = sorted(judged, key=lambda candidate: -candidate.score)[:BEST]
+    judged = [Judged(candidate.proposal, answers(candidate.proposal, scenario, ask)) for candidate in best]
     report(1.0)
     least = max((candidate.score for candidate in judged), default=0.0) - AS_GOOD
 
@@ -165,28 +160,16 @@ def _half(estimate: Estimate) -> float:
 
 
 def simulate(
-    proposal: Proposal,
-    scenario: Scenario,
-    seed: int,
-    report: Callable[[], None] = lambda: None,
-    each: Each = map,
+    proposal: Proposal, scenario: Scenario, seed: int, report: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
     """A study of the proposal in each world, without the sizes that have stopped learning where the study file leaves
     them out; seed: of the noise."""
-    study_in = partial(_in_a_world, proposal.layout(), not proposal.same_text, scenario, seed)
-    outcomes = []
-    for result in each(study_in, list(enumerate(scenario.worlds))):
-        outcomes.append(result)
+    layout, cost, outcomes = proposal.layout(), scenario.cost, []
+    for i, world in enumerate(scenario.worlds):
+        points = draw(layout, world, scenario.noise, cost, np.random.default_rng([seed, i]))
+        outcomes.append(outcome(points, world, cost, scenario.target, i, not proposal.same_text))
         report()
     return outcomes
-
-
-def _in_a_world(
-    layout: Layout, leaves_out: bool, scenario: Scenario, seed: int, numbered: tuple[int, World]
-) -> Outcome:
-    i, world = numbered
-    points = draw(layout, world, scenario.noise, scenario.cost, np.random.default_rng([seed, i]))
-    return outcome(points, world, scenario.cost, scenario.target, seed=i, leave_out_stopped=leaves_out)
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -213,11 +196,3 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "tells_apart": quantiles(pairs, [0.9])[0],
         "held": float((np.abs(off_a) <= half_a).mean()),
     }
-
-
-def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:
-    """How many times its budget `other` would need, spent on more seeds, for the interval of `best`: widths fall as
-    budget^(-1/2). inf where it has no interval."""
-    width = "half_a" if of == "exponent" else "half_l"
-    narrow, wide = best[width][1], other[width][1]
-    return float((wide / narrow) ** 2) if narrow > 0 and math.isfinite(narrow) else math.nan

@@ -16,8 +16,6 @@ import numpy as np
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.surface import Surface
-from flops.registry import entry_of
-from flops.shapes import grid_shape
 from scaling.study.rate_law import ArchLaw
 
 MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled
@@ -134,7 +132,6 @@ def paths(rng: np.random.Generator, x: np.ndarray, memory: float) -> np.ndarray:
 # (in agreement with Hoffmann's one half), Shen et al. 2024 (table 3: a / (a + b) of all its architectures, 0.58 to
 # 0.59).
 PUBLISHED = (0.452, 0.512, 0.50, 0.585)
-SECOND_HAND = {"transformer": 0.46, "linear": 0.55}  # as reported, of models with softmax attention and without
 SUM = (0.55, 0.80)  # of alpha and beta: 0.62 Hoffmann, 0.71 Besiroglu
 SPREAD = 0.04  # of a, beside that of the laws
 BYTES = 300  # a vocabulary of so many words or fewer is of bytes
@@ -144,19 +141,16 @@ BYTES = 300  # a vocabulary of so many words or fewer is of bytes
 TINY, TINY_N, TINY_D = 6e4, 2e4, 1e6
 TINY_EXPONENTS, TINY_LEVEL, TINY_SHARE = ((0.06, 0.18), (0.2, 0.4)), (2.0, 2.2), (0.35, 0.75)  # share: of the N term
 LEVELS = {"bytes": ((0.6, 1.0), (0.1, 0.3)), "words": ((1.6, 2.2), (0.8, 2.4))}  # E; terms at MIDDLE_N, MIDDLE_D
-SHAPE = (256, 4)  # width, layers: of a model whose state is looked at
 FORMS = (0.5, 0.125, 0.125, 0.125, 0.125)  # how often each of KINDS is drawn
 
 
 @dataclass(frozen=True)
 class Prior:
-    """A distribution of worlds. kind: a key of SECOND_HAND; vocabulary: a key of LEVELS; source: in words; surfaces: of
-    a pilot's replicates, None for the literature's; tiny: for sizes at which no floor of the loss is seen."""
+    """A distribution of worlds. source: in words; vocabulary: a key of LEVELS; surfaces: of a pilot's replicates, None
+    for the literature's; tiny: for sizes at which no floor of the loss is seen."""
 
-    arch: str
-    kind: str
-    vocabulary: str
     source: str
+    vocabulary: str = "bytes"
     surfaces: Surface | None = None
     tiny: bool = False
 
@@ -174,8 +168,7 @@ class Prior:
             a = level * part * (MIDDLE_N / TINY_N) ** -alpha
             b = level * (1 - part) * (MIDDLE_D / TINY_D) ** -beta
         else:
-            sources = [*PUBLISHED, *(exponent for exponent in [SECOND_HAND.get(self.kind)] if exponent is not None)]
-            share = float(np.clip(rng.choice(sources) + SPREAD * rng.standard_normal(), 0.3, 0.7))
+            share = float(np.clip(rng.choice(PUBLISHED) + SPREAD * rng.standard_normal(), 0.3, 0.7))
             total = rng.uniform(*SUM)
             alpha, beta = (1 - share) * total, share * total
             (low, high), terms = LEVELS[self.vocabulary]
@@ -183,22 +176,10 @@ class Prior:
         return World(kind, float(e), float(alpha), float(beta), float(a), float(b), extra, int(rng.integers(1 << 30)))
 
 
-def literature(arch: str, vocab_size: int, middle: float = np.inf) -> Prior:
-    """The prior of an architecture from the literature alone. middle: of the sizes [parameters], where they are
-    known."""
+def literature(vocab_size: int, middle: float = np.inf) -> Prior:
+    """The prior from the literature alone, the same for every architecture. middle: of the sizes [parameters], where
+    they are known."""
     words = "bytes" if vocab_size <= BYTES else "words"
     if words == "bytes" and middle < TINY:
-        source = "studies of as few parameters, in which no floor of the loss was seen"
-        return Prior(arch, kind_of(arch), words, source, tiny=True)
-    return Prior(arch, kind_of(arch), words, f"laws of the literature, wide; losses at a vocabulary of {words}")
-
-
-def kind_of(arch: str) -> str:
-    """ "transformer" where the state of decoding grows with the text, else "linear"; "" where its costs have no
-    state."""
-    state = entry_of(arch).state
-    if state is None:
-        return ""
-    cfg = grid_shape(arch, SHAPE[0], SHAPE[1])
-    short, long = (sum(state(cfg, n).values()) for n in (1024, 2048))
-    return "transformer" if long > 1.5 * short else "linear"
+        return Prior("studies of as few parameters, in which no floor of the loss was seen", tiny=True)
+    return Prior(f"laws of the literature, wide; losses at a vocabulary of {words}", words)

@@ -19,7 +19,7 @@ from scipy import stats
 from analysis.fits.fit import Estimate
 from scaling.study.rate_law import REACH
 
-DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
+LOST = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
 MOST = 700.0  # of log loss: no number is larger
 
 
@@ -79,9 +79,9 @@ class Fitted:
 @dataclass(frozen=True)
 class Cell:
     """A cell of a sweep. rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run
-    of it diverged; used: whether the parabola is fitted to it. n_too_low: runs below the best rate that had not trained
-    by their end. fitted: None where the cell has no optimum, and `reason` says why in one line; extend: where a rate is
-    missing: "lower", "higher", or "between" the two rates of `gap`."""
+    of it diverged or hardly learned (n_lost: how many did); used: whether the parabola is fitted to it. fitted: None
+    where the cell has no optimum, and `reason` says why in one line; extend: where a rate is missing: "lower",
+    "higher", or "between" the two rates of `gap`."""
 
     arch: str
     size: str
@@ -93,8 +93,7 @@ class Cell:
     used: tuple[bool, ...]
     n_runs: int
     n_seeds: int
-    n_diverged: int
-    n_too_low: int
+    n_lost: int
     fitted: Fitted | None = None
     reason: str = ""
     extend: str = ""
@@ -111,25 +110,18 @@ class Cell:
 def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     """The cell of runs that differ by rate and seed alone, with a given cubic term."""
     first, rates = points[0], sorted({point.lr for point in points})
-    ended = [point for point in points if math.isfinite(point.loss)]
-    lowest = min(ended, key=lambda point: point.loss, default=first)
-    far = [point for point in ended if point.loss > DIVERGED * lowest.loss]
-    # a rate that one seed did not survive is too high, whatever the others show
-    diverged = {point.lr for point in points if not math.isfinite(point.loss)}
-    diverged |= {point.lr for point in far if point.lr > lowest.lr}
-    too_low = {point.lr for point in far if point.lr < lowest.lr} - diverged
-    kept = [point for point in points if point.lr not in diverged | too_low]
-    means = _means(kept)
-    shown = means | _means([point for point in points if point.lr in too_low])
+    lowest = min((point.loss for point in points if math.isfinite(point.loss)), default=math.nan)
+    lost = [point for point in points if not point.loss <= LOST * lowest]
+    left_out = {point.lr for point in lost}  # a rate that one seed did not survive is none, whatever the others show
+    means = _means([point for point in points if point.lr not in left_out])
     cell = Cell(
         *(first.arch, first.size, first.n_params, first.n_tokens, first.batch_tokens),
         rates=tuple(rates),
-        losses=tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
+        losses=tuple(math.exp(means[rate]) if rate in means else math.nan for rate in rates),
         used=(False,) * len(rates),
         n_runs=len(points),
         n_seeds=len({point.seed for point in points}),
-        n_diverged=len(points) - len(ended) + sum(point.lr in diverged for point in far),
-        n_too_low=sum(point.lr in too_low for point in far),
+        n_lost=len(lost),
         points=tuple(points),
     )
     if not means:
@@ -143,7 +135,7 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
         return replace(cell, reason=reason, extend="higher")
     near = _near(sorted(means), best)
     cell = replace(cell, used=tuple(rate in near for rate in rates))
-    gap = _gap(rates, best, diverged, too_low)
+    gap = _gap(rates, best, left_out)
     if len(near) < 3 and gap:
         reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
         return replace(cell, reason=reason, extend="between", gap=gap)
@@ -152,7 +144,7 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
         return replace(cell, fitted=fitted)
     if gap and best in (min(near), max(near)):
         other = gap[1] if gap[0] == best else gap[0]
-        why = "which is too low to learn" if other in too_low else "where a run diverged"
+        why = "where a run diverged or hardly learned"
         reason = f"its optimum lies between {best:g}, its best rate, and {other:g}, {why}: add a rate between"
         return replace(cell, reason=reason, extend="between", gap=gap)
     shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
@@ -160,15 +152,12 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     return replace(cell, reason=reason)
 
 
-def _gap(
-    rates: Sequence[float], best: float, diverged: Collection[float], too_low: Collection[float]
-) -> tuple[float, float] | None:
-    """The best rate and a neighbour that diverged, or is too low to learn: the optimum may lie between them."""
+def _gap(rates: Sequence[float], best: float, left_out: Collection[float]) -> tuple[float, float] | None:
+    """The best rate and a neighbour that is left out: the optimum may lie between them."""
     place = rates.index(best)
-    if (above := rates[place + 1]) in diverged:
-        return best, above
-    below = rates[place - 1]
-    return (below, best) if below in too_low or below in diverged else None
+    if rates[place + 1] in left_out:
+        return best, rates[place + 1]
+    return (rates[place - 1], best) if rates[place - 1] in left_out else None
 
 
 def _near(rates: list[float], best: float) -> set[float]:
@@ -246,7 +235,7 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
     return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else Cubic()
 
 
-def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: int) -> Estimate:
+def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: float) -> Estimate:
     """What the rate `lr` costs, as a share of the loss, with the interval that the error of the best rate gives it. sd,
     dof: the noise of a run in ln loss. With d the distance of ln lr from the best rate's and h half of the latter's
     interval, the ends are those of the curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
+from analysis.fits.noise import SeedNoise
 from arch.amounts import count, counted
 from arch.errors import InputError
 from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, LeftOut, Misfit, RateLaw, Recipe, Term
@@ -29,33 +30,20 @@ DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 
 
 @dataclass(frozen=True)
-class Noise:
-    """sd: standard deviation of ln loss of a run around its cell's parabola, pooled over all cells."""
-
-    sd: float
-    dof: int
-
-
-@dataclass(frozen=True)
 class RatesFit:
     """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
-    None where no cell has an optimum."""
+    of a run's log loss around its cell's parabola, pooled over all cells, None where no cell has an optimum."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
-    noise: Noise | None
+    noise: SeedNoise | None
     input_hash: str
 
     @property
-    def n_diverged(self) -> int:
-        """Runs that were left out as diverged."""
-        return sum(cell.n_diverged for cell in self.cells)
-
-    @property
-    def n_too_low(self) -> int:
-        """Runs that were left out because they hardly learned: their rates are too low."""
-        return sum(cell.n_too_low for cell in self.cells)
+    def n_lost(self) -> int:
+        """Runs that diverged or hardly learned."""
+        return sum(cell.n_lost for cell in self.cells)
 
     @property
     def unused(self) -> list[Cell]:
@@ -104,7 +92,7 @@ def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
     assert fit.noise is not None
     return RateLaw(
         recipe=recipe,
-        noise={"sd": fit.noise.sd, "dof": fit.noise.dof},
+        noise={"sd": fit.noise.s, "dof": fit.noise.df},
         laws=fit.laws,
         without_law=fit.without_law,
         cells=[_cell_row(cell, fit.noise) for cell in fit.cells],
@@ -112,9 +100,9 @@ def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
     )
 
 
-def _cell_row(cell: Cell, noise: Noise) -> dict[str, Any]:
+def _cell_row(cell: Cell, noise: SeedNoise) -> dict[str, Any]:
     """A cell for the law file: best_rate and its standard error in ln, or why it has none."""
-    keys = ("arch", "size", "n_params", "n_tokens", "batch_tokens", "n_runs", "n_seeds", "n_diverged", "n_too_low")
+    keys = ("arch", "size", "n_params", "n_tokens", "batch_tokens", "n_runs", "n_seeds", "n_lost")
     row: dict[str, Any] = {key: getattr(cell, key) for key in keys}
     row |= {"rates": list(cell.rates), "used": list(cell.used)}
     row["losses"] = [loss if math.isfinite(loss) else None for loss in cell.losses]
@@ -122,13 +110,13 @@ def _cell_row(cell: Cell, noise: Noise) -> dict[str, Any]:
         return row | {"best_rate": None, "why": cell.reason}
     return row | {
         "best_rate": math.exp(cell.fitted.log_rate),
-        "ln_se": noise.sd * cell.fitted.unit_se,
+        "ln_se": noise.s * cell.fitted.unit_se,
         "curvature": cell.fitted.curvature,
-        "curvature_se": noise.sd * cell.fitted.curvature_unit_se,
+        "curvature_se": noise.s * cell.fitted.curvature_unit_se,
     }
 
 
-def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
+def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> SeedNoise:
     """The noise of a run, pooled over all cells. Raises InputError where nothing was repeated."""
     fitted = [cell.fitted for cell in cells if cell.fitted is not None]
     dof = sum(fit.dof for fit in fitted) - sum(cubic.unit_se > 0 for cubic in cubics.values())
@@ -136,7 +124,7 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
         raise InputError(
             "the errors of the best rates are unknown: give every cell more than three rates, or a second seed"
         )
-    return Noise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof)
+    return SeedNoise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof)
 
 
 def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
@@ -205,12 +193,12 @@ class System:
     se: np.ndarray
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], terms: Sequence[Term], noise: Noise) -> System:
+    def of(cls, cells: Sequence[Cell], terms: Sequence[Term], noise: SeedNoise) -> System:
         logs = _logs(cells, terms)
         centre, fitted = logs.mean(0), _fitted(cells)
         design = np.column_stack([np.ones(len(cells)), logs - centre])
         y, se = (np.array([getattr(fit, name) for fit in fitted]) for name in ("log_rate", "unit_se"))
-        return cls(tuple(cells), tuple(terms), centre, design, y, noise.sd * se)
+        return cls(tuple(cells), tuple(terms), centre, design, y, noise.s * se)
 
     @property
     def dof(self) -> int:
@@ -240,7 +228,7 @@ def _fitted(cells: Sequence[Cell]) -> list[Fitted]:
     return fitted
 
 
-def _laws(systems: Mapping[str, System], cubics: Mapping[str, Cubic], noise: Noise) -> dict[str, ArchLaw]:
+def _laws(systems: Mapping[str, System], cubics: Mapping[str, Cubic], noise: SeedNoise) -> dict[str, ArchLaw]:
     """The law of each architecture.
 
     All architectures share the scatter of best rates around the laws, beyond their errors: the value at which the
@@ -252,12 +240,12 @@ def _laws(systems: Mapping[str, System], cubics: Mapping[str, Cubic], noise: Noi
         return {}
     dof = sum(system.dof for system in systems.values())
     scatter = _scatter(list(systems.values()), dof)
-    quantile = float(stats.t.ppf(0.5 + LEVEL / 2, min(dof, noise.dof)))
+    quantile = float(stats.t.ppf(0.5 + LEVEL / 2, min(dof, noise.df)))
     laws = {}
     for arch, system in systems.items():
         line, chi2, cubic = system.fit(scatter), system.fit(0.0).chi2, cubics[arch]
         per_cubic = np.array([fit.per_cubic for fit in _fitted(system.cells)])
-        moved = system.fit(scatter, per_cubic).coefficients * noise.sd * cubic.unit_se
+        moved = system.fit(scatter, per_cubic).coefficients * noise.s * cubic.unit_se
         laws[arch] = ArchLaw(
             terms=list(system.terms),
             centre=dict(zip(system.terms, np.exp(system.centre).tolist(), strict=True)),
@@ -293,7 +281,7 @@ def _scatter(systems: Sequence[System], dof: int) -> float:
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
 
 
-def _bent(systems: Mapping[str, System], noise: Noise) -> dict[str, str]:
+def _bent(systems: Mapping[str, System], noise: SeedNoise) -> dict[str, str]:
     """The architectures whose cells lie further from a law than their errors and the scatter of all others explain (an
     F test at MISFIT), and why their runs shall not follow it.
 
@@ -325,11 +313,11 @@ def _bent(systems: Mapping[str, System], noise: Noise) -> dict[str, str]:
     return reasons
 
 
-def _curvature(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature:
+def _curvature(cells: Sequence[Cell], noise: SeedNoise, cubic: Cubic) -> Curvature:
     """The weighted mean of the cells' curvatures; a power of N where it drifts by more than DRIFT standard errors."""
     fitted = _fitted(cells)
     k = np.array([fit.curvature for fit in fitted])
-    weight = 1 / (noise.sd * np.array([fit.curvature_unit_se for fit in fitted])) ** 2
+    weight = 1 / (noise.s * np.array([fit.curvature_unit_se for fit in fitted])) ** 2
     x = np.log([cell.n_params for cell in cells])
     mean, centre = float(np.average(k, weights=weight)), float(np.average(x, weights=weight))
     off = x - centre
@@ -343,13 +331,13 @@ def _curvature(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature:
         n_params=math.exp(centre),
         exponent=slope / mean if drifts else 0.0,
         cubic=cubic.value,
-        cubic_se=noise.sd * cubic.unit_se,
+        cubic_se=noise.s * cubic.unit_se,
         per_cubic=float(np.average([fit.curvature_per_cubic for fit in fitted], weights=weight)),
         se=inflated / math.sqrt(float(weight.sum())),
     )
 
 
-def _left_out(system: System, noise: Noise, scatter: float) -> list[LeftOut]:
+def _left_out(system: System, noise: SeedNoise, scatter: float) -> list[LeftOut]:
     """For the cells of each size the prediction of the law of the other sizes; what its rate would cost is read off the
     cell's own curve. [] where the other sizes do not determine the terms."""
     left_out = []
@@ -362,8 +350,8 @@ def _left_out(system: System, noise: Noise, scatter: float) -> list[LeftOut]:
             assert cell.fitted is not None
             row = np.concatenate([[1.0], _logs([cell], system.terms)[0] - rest.centre])
             log_rate = float(row @ line.coefficients)
-            variance = float(row @ line.covariance @ row) + scatter**2 + (noise.sd * cell.fitted.unit_se) ** 2
-            cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.sd, noise.dof)
+            variance = float(row @ line.covariance @ row) + scatter**2 + (noise.s * cell.fitted.unit_se) ** 2
+            cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.s, noise.df)
             low, high = cost.interval or (0.0, 0.0)
             left_out.append(
                 LeftOut(

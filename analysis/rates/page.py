@@ -32,11 +32,10 @@ def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
     for cell in fit.cells:
         row = {"architecture": name_of(cell.arch), "size": cell.size, "tokens": count(cell.n_tokens)}
         row |= {"batch": f"{cell.batch_tokens:,}", "rates": f"{cell.rates[0]:g} to {cell.rates[-1]:g}"}
-        row |= {"runs": str(cell.n_runs), "diverged": str(cell.n_diverged) if cell.n_diverged else ""}
-        row |= {"rate too low": str(cell.n_too_low) if cell.n_too_low else ""}
+        row |= {"runs": str(cell.n_runs), "left out": str(cell.n_lost) if cell.n_lost else ""}
         if cell.fitted is not None and fit.noise is not None:
             row["best rate"] = f"{math.exp(cell.fitted.log_rate):.3g}"
-            row["times or over"] = f"{math.exp(fit.noise.sd * cell.fitted.unit_se):.3g}"
+            row["times or over"] = f"{math.exp(fit.noise.s * cell.fitted.unit_se):.3g}"
         rows.append(row | {"not used, because": cell.reason})
     return rows
 
@@ -84,21 +83,17 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
                 f"{law.misfit.p:.3f}): the intervals hold this scatter"
             )
-    if fit.n_diverged:
-        are = "is" if fit.n_diverged == 1 else "are"
+    if fit.n_lost:
         lines.append(
-            f"{counted(fit.n_diverged, 'run')} diverged and {are} left out, with the other seeds of their rates"
+            f"{counted(fit.n_lost, 'run')} diverged or hardly learned: left out, with the other seeds of their rates"
         )
-    if fit.n_too_low:
-        runs = counted(fit.n_too_low, "run is", "runs are")
-        lines.append(f"{runs} left out because of rates that are too low: hardly anything was learned")
     if fit.unused:
         lines.append(
             f"{counted_of(len(fit.unused), len(fit.cells), 'cell', 'has', 'have')} no best rate: "
             f"{', '.join(map(_short, fit.unused))}"
         )
     if fit.noise is not None:
-        lines.append(f"noise of a run: {fit.noise.sd:.2%} of its loss ({fit.noise.dof} degrees of freedom)")
+        lines.append(f"noise of a run: {fit.noise.s:.2%} of its loss ({fit.noise.df} degrees of freedom)")
     return lines
 
 
@@ -177,7 +172,7 @@ def laws(fit: RatesFit) -> go.Figure:
         assert fit.noise is not None
         best = [cell.fitted for cell in cells if cell.fitted is not None]
         rates = np.exp([fitted.log_rate for fitted in best])
-        factor = np.exp([fit.noise.sd * fitted.unit_se for fitted in best])
+        factor = np.exp([fit.noise.s * fitted.unit_se for fitted in best])
         figure.add_trace(
             go.Scatter(
                 x=[cell.n_params for cell in cells],

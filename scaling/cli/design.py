@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,6 @@ from arch.arguments import file_to_write
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
-from flops.tables import duration
 
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
@@ -172,7 +170,6 @@ def design(
     project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
     docs/design.md says what the numbers mean.
     """
-    from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting
     from analysis.design.worlds import TEXT
 
@@ -214,8 +211,8 @@ def design(
         laws=laws,
         law_path=str(Path(runs.lr_law).resolve()) if runs.lr_law is not None else "",
     )
-    with Passing(sys.stderr) as passing, on_cores(cores) as each:
-        result = answer(question, partial(_tell, passing, _Step(started)), each)
+    with Passing(sys.stderr) as passing:
+        result = answer(question, lambda what, share: passing.tell(f"{what}: {share:.0%}"))
     result["seed_noise_source"] = noise_source
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]
@@ -234,22 +231,6 @@ def design(
         print("next: the same command with --write FILE writes the study file of the best proposal")
     else:
         print(f"written: {output.write}; next: scaling plan {output.write}" if not output.dry_run else f"\n{text}")
-
-
-@dataclass
-class _Step:
-    """What is being done, and since when."""
-
-    began: float
-    what: str = ""
-
-
-def _tell(passing: Passing, step: _Step, what: str, share: float) -> None:
-    now = time.monotonic()
-    if what != step.what:
-        step.began, step.what = now, what
-    left = (now - step.began) * (1 - share) / share if share > 0.05 else None
-    passing.tell(f"{what}: {share:.0%}" + (f", {duration(left)} left" if left is not None else ""))
 
 
 def _cap(corpus: str | None, tokens: str | None) -> float:

@@ -66,6 +66,6 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         if not good.any():
             raise InputError(f"--pilot {study}: {arch}: its runs identify no surface to draw from")
         text = f"{int(good.sum())} surfaces that the runs of {study} allow"
-        priors[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
+        priors[arch] = Prior(text, surfaces=surfaces.take(good))
     pooled = seed_noise_of(list(source.curve_points.values()))
     return Pilot(priors, None if pooled is None else pooled.s)

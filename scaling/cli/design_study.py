@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,7 @@ from ..study.sweep import sweep_of
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
-    from analysis.design.cores import Each
-    from analysis.design.proposal import Proposal
+    from analysis.design.proposal import Price, Proposal
     from analysis.design.study_file import Setting
     from analysis.design.worlds import Prior
 
@@ -37,6 +37,7 @@ LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
 MARGIN = 1.02  # on a limit of the budget, so that the budget in a message is enough
 MOST_SHOWN = 3  # proposals
+TOO_FAR = 1e3  # times the compute of one architecture: no target lies beyond
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are predicted without --target
 
 
@@ -71,14 +72,14 @@ class Question:
     bend: float = BEND
 
 
-def design(question: Question, report: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
+def design(question: Question, report: Callable[[str, float], None]) -> dict[str, Any]:
     """{"proposals": [row, best first], "naive": row or None, ..}; a row: words, runs, flops, seconds, and of simulated
-    studies their summary (analysis.design.choose.summary). report: gets a step and its share; each: as `map`.
+    studies their summary (analysis.design.choose.summary). report: gets a step and its share.
 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SETTLED, Judged, answers, saving, screen, simulate, summary
+    from analysis.design.choose import SETTLED, Judged, answers, screen, simulate, summary
     from analysis.design.prices import Prices
     from analysis.design.proposal import candidates, naive_of
     from analysis.design.worlds import Noise, Scenario, World, literature
@@ -94,16 +95,20 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     question = _that_is_bought(question, price, budget)
     ladder = naive_of(price, budget, question.cap, question.least_size)
     middle = math.inf if ladder is None else math.sqrt(ladder.sizes[0] * ladder.sizes[-1])
-    priors = [question.priors.get(arch) or literature(arch, vocabulary, middle) for arch in archs]
+    priors = [question.priors.get(arch) or literature(vocabulary, middle) for arch in archs]
 
     def drawn(of: str, number: int) -> list[World]:
         rng = np.random.default_rng([question.seed, *of.encode()])
         return [priors[i % len(priors)].draw(rng) for i in range(number)]
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
-    if question.target and not question.timed:
-        within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
-    target = question.target or TARGET * _flops_of(question, prices, budget)
+    flops = _flops_of(question, prices, budget)
+    if question.target > TOO_FAR * flops:
+        raise InputError(
+            f"scaling design: a target of {flop(question.target)} FLOP is {flop(question.target / flops, 1)} times "
+            f"what an architecture's runs cost: they say nothing about it: give at most {flop(TOO_FAR * flops, 1)}"
+        )
+    target = question.target or TARGET * flops
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
     family = list(candidates(price, budget, question.cap, question.share, question.least_size))
     if not family:
@@ -111,47 +116,28 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
             f"scaling design: no study of the family costs {flop(question.budget)} "
             f"{'s' if question.timed else 'FLOP'}: give less, or more text"
         )
-    best = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
-    ladder = _naive(question, price, budget)
-    real: list[tuple[Judged, dict[str, Any], bool]] = []
-    skipped: list[str] = []
-    if ladder is not None:
-        best.append(Judged(ladder, answers(ladder, screening, question.ask)))
-    for candidate in best:
-        if len(real) == MOST_SHOWN and candidate.proposal != ladder:
-            continue
-        try:
-            proposal, costs = fitted_to(candidate.proposal, question)
-        except InputError as error:  # no shape comes close to one of its sizes
-            skipped.append(f"{candidate.proposal.words}: {error}")
-            continue
-        real.append((replace(candidate, proposal=proposal), costs, candidate.proposal == ladder))
-    if all(is_naive for *_, is_naive in real):
-        raise InputError(
-            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
-            f"another budget, or --least-size"
-        )
+    best = screen(family, screening, question.ask, lambda share: report("proposals", share))
+    real, skipped = _real(best, question)
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
-    total, done = len(real) * len(worlds), 0
-    note = outside(target, real[0][0].proposal, cost)
+    naive = _naive(question, price, budget)
+    total, done = (len(real) + (naive is not None)) * len(worlds), 0
 
     def step() -> None:
         nonlocal done
         done += 1
         report("simulated studies", done / total)
 
-    rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
-    for candidate, costs, is_naive in real:
-        outcomes = simulate(candidate.proposal, reporting, question.seed, step, each)
-        row = _row(candidate, summary(outcomes), costs)
-        if is_naive:
-            other = row
-        else:
-            rows.append(row)
-    rows.sort(key=lambda row: _merit(row, question.ask), reverse=True)
-    for row in rows:
-        row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
+    reporting = Scenario(worlds, noise, cost, target)
+
+    def row(judged: Judged, costs: dict[str, Any]) -> dict[str, Any]:
+        return _row(judged, summary(simulate(judged.proposal, reporting, question.seed, step)), costs)
+
+    rows = sorted((row(*each) for each in real), key=lambda row: _merit(row, question.ask), reverse=True)
+    other = None
+    if naive is not None:
+        ladder, proposal, costs = naive
+        other = row(Judged(proposal, answers(ladder, screening, question.ask)), costs)
     better = other is None or _merit(rows[0], question.ask) > _merit(other, question.ask)
     return {
         "ask": question.ask,
@@ -160,7 +146,6 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         "budget_unit": f"seconds of {question.device.name}" if question.timed else "FLOP exact",
         "device": question.device.name,
         "target_flops": target,
-        "target_note": note,
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
         "text_noise": question.text_noise,
@@ -257,25 +242,42 @@ def _row(judged: Judged, studies: dict[str, Any], real: Mapping[str, Any]) -> di
     }
 
 
-def _naive(question: Question, price: Any, budget: float) -> Any:
-    """The naive ladder, of sizes that there are; None where there is none."""
+def _real(best: Sequence[Judged], question: Question) -> tuple[list[tuple[Judged, dict[str, Any]]], list[str]]:
+    """The first MOST_SHOWN that make a study file, with what their real runs cost; and the others before them, with why
+    they make none. Raises InputError where none does."""
+    real, skipped = list[tuple["Judged", dict[str, Any]]](), list[str]()
+    for candidate in best:
+        if len(real) == MOST_SHOWN:
+            break
+        try:
+            proposal, costs = fitted_to(candidate.proposal, question)
+        except InputError as error:  # no shape comes close to one of its sizes
+            skipped.append(f"{candidate.proposal.words}: {error}")
+            continue
+        real.append((replace(candidate, proposal=proposal), costs))
+    if not real:
+        raise InputError(
+            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
+            f"another budget, or --least-size"
+        )
+    return real, skipped
+
+
+def _naive(question: Question, price: Price, budget: float) -> tuple[Proposal, Proposal, dict[str, Any]] | None:
+    """The naive ladder, of sizes that there are: as it is laid, so that its real runs cost the budget, and what they
+    cost; None where there is none."""
     from analysis.design.proposal import naive_of
-    from analysis.design.study_file import ladder_of
 
     for i in range(NUDGED):
         ladder = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
         if ladder is None:
             return None
-        try:
-            ladder_of(ladder)
-            fitted_to(ladder, question)
-            return ladder
-        except InputError:
-            continue
-    return ladder
+        with suppress(InputError):
+            return ladder, *fitted_to(ladder, question)
+    return None
 
 
-def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
+def _that_is_bought(question: Question, price: Price, budget: float) -> Question:
     """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
     before anything is simulated."""
     from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost
@@ -309,31 +311,3 @@ def _rounded_up(value: float) -> str:
     """A least budget in two digits, safe by MARGIN or more."""
     step = 10.0 ** (math.floor(math.log10(MARGIN * value)) - 1)
     return flop(math.ceil(MARGIN * value / step) * step, 2)
-
-
-FAR, TOO_FAR = (
-    100.0,
-    1e6,
-)  # times the largest run's compute: beyond the first a target gets a note, beyond the second it is refused
-
-
-def outside(target: float, proposal: Proposal, cost: Any) -> str:
-    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
-    layout = proposal.layout()
-    flops = cost.per_token(layout.n_params) * layout.n_tokens
-    least, most = float(flops.min()), float(flops.max())
-    within_reach(target, most, "the largest run's compute")
-    if target < least:
-        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
-    if target > FAR * most:
-        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
-    return ""
-
-
-def within_reach(target: float, most: float, what: str) -> None:
-    """Raise InputError where the target is more than TOO_FAR times `most`, the FLOP of `what`."""
-    if target > TOO_FAR * most:
-        raise InputError(
-            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
-            f"FLOP): no run of this budget says anything about it: give at most {flop(TOO_FAR * most, 1)}"
-        )

@@ -34,7 +34,6 @@ def show(result: Mapping[str, Any]) -> str:
         "N_opt known",
         "half of L",
         "right",
-        "saving",
     ]
     lines = []
     for label, row in rows:
@@ -52,7 +51,6 @@ def show(result: Mapping[str, Any]) -> str:
                 _three(summary["factor_n"], "x {:.2f}"),
                 _three(summary["half_l"], "{:.2%}"),
                 f"{right:.0%}",
-                _saving(row),
             ]
         )
     what = {
@@ -69,10 +67,8 @@ def show(result: Mapping[str, Any]) -> str:
         f"half of a, of L: half of the interval of N_opt's exponent, of the loss at {flop(result['target_flops'])} "
         f"FLOP, and N_opt known: the factor to an end of its interval there: median (10% to 90% of worlds); holds: how "
         f"often the interval of a contains the truth (nominal level: 95%); right: {what}",
-        *([f"note: {result['target_note']}"] if result["target_note"] else []),
         f"sizes of {result['least_size']:.3g} parameters or more (--least-size)",
         *(f"left out: {line}" for line in result["skipped"]),
-        "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
         f"{_of_rates(result)}; time: on {result['device']}, modelled; designed in {result['design_seconds']:.0f} s",
     ]
     if result["ask"] == "compare":
@@ -120,13 +116,6 @@ def _three(values: list[float], form: str) -> str:
 def _of_sweep(row: Mapping[str, Any]) -> str:
     swept = row["sweep"]
     return f"{swept['runs']} of them, {swept['flops'] / row['flops']:.0%} of FLOP" if swept else "-"
-
-
-def _saving(row: Mapping[str, Any]) -> str:
-    value = row.get("saving")
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.1f} times" if math.isfinite(value) else "naive has no interval"
 
 
 def command_of(context: typer.Context) -> str:

@@ -139,7 +139,7 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     lines: dict[str, list[str]] = {}
     for arch, arch_runs in runs_of.items():
         try:
-            expected = expect(arch, arch_runs, vocabulary[arch], noise, *means)
+            expected = expect(arch_runs, vocabulary[arch], noise, *means)
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue

@@ -38,14 +38,13 @@ LEAST = 1e-15  # standard deviation of log loss: noise-free studies stay solvabl
 
 @dataclass(frozen=True)
 class Together:
-    """The points of G architectures, one behind the other: of each point the rank of its architecture [n], of its run
-    and of the cell whose batches it shares; data: log N and log D less their architecture's means, `centre` [G, 2], and
-    the loss over its geometric mean."""
+    """The points of G architectures, one behind the other: of each point the rank of its architecture [n]; labels: of
+    each kind of noise, which draw a point has [n]: that of the cell whose batches it shares, of its run, its own; data:
+    log N and log D less their architecture's means, `centre` [G, 2], and the loss over its geometric mean."""
 
     names: tuple[str, ...]
     arch: np.ndarray
-    run: np.ndarray
-    cell: np.ndarray
+    labels: dict[str, np.ndarray]
     data: Data
     centre: np.ndarray
 
@@ -60,14 +59,11 @@ class Together:
     @cached_property
     def kinds(self) -> dict[str, np.ndarray]:
         """The noises that these points can separate: for each the matrix [n, n] of which points have the same draw."""
-        n, n_runs = len(self), int(self.run.max()) + 1
-        same = {}
-        if int(self.cell.max()) + 1 < n_runs:
-            same["cell"] = (self.cell[:, None] == self.cell[None]).astype(float)
-        same["run"] = (self.run[:, None] == self.run[None]).astype(float)
-        if n_runs < n:
-            same["point"] = np.eye(n)
-        return same
+        n_cells, n_runs, n = (int(label.max()) + 1 for label in self.labels.values())
+        kept = {"cell": n_cells < n_runs, "run": True, "point": n_runs < n}
+        return {
+            name: (label[:, None] == label[None]).astype(float) for name, label in self.labels.items() if kept[name]
+        }
 
     def predict(self, theta: np.ndarray, shared: bool) -> np.ndarray:
         """log loss [r, n] of theta [r, k], in units of the geometric mean."""
@@ -79,22 +75,13 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Standard deviations of log loss: what runs of a cell share, what moves a run, what is left at a point."""
-
-    cell: float
-    run: float
-    point: float
-
-
-@dataclass(frozen=True)
 class Fitted:
-    """A joint fit: theta [k], whether E is shared, its noise, the matrix [n, n] that makes residuals alike and
-    independent, their sum of squares, and the degrees of freedom of the noise."""
+    """A joint fit: theta [k], whether E is shared, the standard deviation of log loss of each kind of noise, the matrix
+    [n, n] that makes residuals alike and independent, their sum of squares, and the degrees of freedom of the noise."""
 
     theta: np.ndarray
     shared: bool
-    noise: Noise
+    noise: dict[str, float]
     weigh: np.ndarray
     total: float
     df: int
@@ -117,8 +104,11 @@ def gather(groups: Sequence[Points]) -> Together:
     return Together(
         tuple(points.group for points in groups),
         np.concatenate([np.full(len(points), i) for i, points in enumerate(groups)]),
-        _ranks([f"{points.group} {run}" for points in groups for run in points.run]),
-        _ranks([str(cell) for points in groups for cell in points.cell]),
+        {
+            "cell": _ranks([str(cell) for points in groups for cell in points.cell]),
+            "run": _ranks([f"{points.group} {run}" for points in groups for run in points.run]),
+            "point": np.arange(len(log_loss)),
+        },
         data,
         centre,
     )
@@ -178,8 +168,7 @@ def fit_paired(points: Together, shared: bool = True, seed_noise: float = 0.0) -
         thetas, totals = _solve(points, points.log_loss[None], theta, shared, weigh)
         theta, total = thetas[0], float(totals[0])
     named = dict(zip(names, np.sqrt(variances).tolist(), strict=True))
-    noise = Noise(named.get("cell", 0.0), named["run"], named.get("point", 0.0))
-    return Fitted(theta, shared, noise, weigh, total, _degrees_of_freedom(points, theta, shared, weigh))
+    return Fitted(theta, shared, named, weigh, total, _degrees_of_freedom(points, theta, shared, weigh))
 
 
 def _left(points: Together, theta: np.ndarray, shared: bool, weigh: np.ndarray) -> np.ndarray:
@@ -246,9 +235,9 @@ def draw(points: Together, fitted: Fitted, n_replicates: int, seed: int) -> tupl
     """The surfaces of the fit and of its refits to `n_replicates` draws around it, [1 + r], as `unpack` gives them."""
     rng = np.random.default_rng(seed)
     noise = np.zeros((n_replicates, len(points)))
-    for size, label in ((fitted.noise.cell, points.cell), (fitted.noise.run, points.run)):
-        noise += size * rng.standard_normal((n_replicates, int(label.max()) + 1))[:, label]
-    noise += fitted.noise.point * rng.standard_normal(noise.shape)
+    for kind, label in points.labels.items():
+        of_kind = rng.standard_normal((n_replicates, int(label.max()) + 1))
+        noise += fitted.noise.get(kind, 0.0) * of_kind[:, label]
     noise *= student_scale(rng, fitted.df, n_replicates)[:, None]
     line = points.predict(fitted.theta[None], fitted.shared)[0]
     drawn, _ = _solve(points, line + noise, fitted.theta, fitted.shared, fitted.weigh, ROUGH)

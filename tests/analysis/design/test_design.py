@@ -8,10 +8,10 @@ import pytest
 import yaml
 from scipy import optimize
 
-from analysis.design.choose import answers, saving, simulate, summary
+from analysis.design.choose import answers, simulate, summary
 from analysis.design.proposal import GRADED, Price, candidates, laid, least_cost, naive, naive_of, scaled, with_sweep
 from analysis.design.study_file import Setting, first_rate, text_of
-from analysis.design.worlds import KINDS, Noise, Scenario, World, kind_of, literature, paths
+from analysis.design.worlds import KINDS, PUBLISHED, Noise, Scenario, World, literature, paths
 from analysis.fits.settings import settings_of
 from scaling.study.spec import load_study
 
@@ -49,18 +49,13 @@ def test_worlds_without_more_are_their_surface_and_noise_is_what_it_says():
     assert np.corrcoef(many.T)[0, 1] == pytest.approx(math.exp(-0.5), abs=0.04)
 
 
-def test_priors_know_what_kind_an_architecture_is_and_draw_the_same_again():
-    assert [kind_of(arch) for arch in ("llama", "hgrn2", "tnl", "mamba2")] == ["transformer", *["linear"] * 3]
-    means = {}
-    for arch in ("llama", "hgrn2"):
-        prior = literature(arch, 257)
-        first, same = (prior.draw(np.random.default_rng(3)) for _ in range(2))
-        assert first == same
-        worlds = [prior.draw(np.random.default_rng(i), ("fitted",)) for i in range(300)]
-        means[arch] = np.mean([world.surface.a for world in worlds])
-        assert all(0 < world.e < 1.1 for world in worlds)
-    assert means["hgrn2"] - means["llama"] == pytest.approx((0.55 - 0.46) / 5, abs=0.012)
-    assert literature("llama", 100_280).draw(np.random.default_rng(0)).e > 1.5
+def test_priors_draw_the_same_again():
+    prior = literature(257)
+    assert prior.draw(np.random.default_rng(3)) == prior.draw(np.random.default_rng(3))
+    worlds = [prior.draw(np.random.default_rng(i), ("fitted",)) for i in range(300)]
+    assert all(0 < world.e < 1.1 for world in worlds)
+    assert np.mean([world.surface.a for world in worlds]) == pytest.approx(np.mean(PUBLISHED), abs=0.012)
+    assert literature(100_280).draw(np.random.default_rng(0)).e > 1.5
 
 
 def test_a_proposal_costs_its_runs_within_the_corpus():
@@ -92,7 +87,7 @@ def test_simulated_studies_are_the_projects_fits():
     assert abs(exact.off_a) < 2e-3 and abs(exact.off_n) < 0.02 and exact.half_a < 1e-3
     noisy = Scenario([WORLD] * 6, Noise(0.003), SIX, 5e15)
     first, other = (summary(simulate(p, noisy, 0)) for p in (proposal, replace(proposal, seeds=(1,) * 6)))
-    assert first["half_a"][1] < other["half_a"][1] and saving(first, other, "exponent") > 1
+    assert first["half_a"][1] < other["half_a"][1]
     assert answers(proposal, Scenario([WORLD], Noise(1e-6), SIX, 5e15), "exponent") == pytest.approx(1, abs=1e-3)
     assert answers(proposal, Scenario([WORLD], Noise(0.2), SIX, 5e15), "loss") < 0.3
 

@@ -26,7 +26,7 @@ SEED = 20_000  # of worlds and noise that no design was made on
 
 def fresh(seed: int = SEED, times: int = 1) -> list[World]:
     """30 worlds, or `times` as many of each kind."""
-    rng, prior = np.random.default_rng(seed), literature("llama", 257)
+    rng, prior = np.random.default_rng(seed), literature(257)
     return [prior.draw(rng, (kind,)) for kind, number in FRESH.items() for _ in range(times * number)]
 
 

@@ -58,16 +58,16 @@ def test_a_term_that_vanished_stops_no_step():
 
 def test_the_two_noises_are_separated():
     fitted = [fit_paired(gather(study([ONE, NEAR], *NOISE, seed=seed))) for seed in range(20)]
-    assert np.mean([one.noise.cell**2 for one in fitted]) ** 0.5 == pytest.approx(NOISE[0], rel=0.15)
-    assert np.mean([one.noise.run**2 for one in fitted]) ** 0.5 == pytest.approx(NOISE[1], rel=0.15)
+    assert np.mean([joint.noise["cell"] ** 2 for joint in fitted]) ** 0.5 == pytest.approx(NOISE[0], rel=0.15)
+    assert np.mean([joint.noise["run"] ** 2 for joint in fitted]) ** 0.5 == pytest.approx(NOISE[1], rel=0.15)
     assert 9 <= fitted[0].df <= 16  # 40 runs, 9 parameters, most of 20 cells' means
 
 
 def test_noise_between_seeds_is_the_least_noise_of_a_run():
     data = gather(study([ONE, NEAR], *NOISE, seed=3))
     plain, floored = fit_paired(data), fit_paired(data, seed_noise=0.02)
-    assert floored.noise.run == pytest.approx((0.02**2 - floored.noise.cell**2) ** 0.5, rel=0.02)
-    assert plain.noise.run < 0.002 and fit_paired(data, seed_noise=0.001).noise == plain.noise
+    assert floored.noise["run"] == pytest.approx((0.02**2 - floored.noise["cell"] ** 2) ** 0.5, rel=0.02)
+    assert plain.noise["run"] < 0.002 and fit_paired(data, seed_noise=0.001).noise == plain.noise
 
 
 def test_pairing_makes_the_interval_three_times_narrower(frontiers):

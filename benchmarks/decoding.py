@@ -1,22 +1,20 @@
 """Time and state of one decode step against the tokens read before: constant for all architectures but LLaMA.
 
-    python -m analysis.inspection.decode_speed --size 98k --out decode.json    all architectures, 1k to 64k tokens
-    python -m analysis.inspection.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph
+    python -m benchmarks.decoding --size 98k                       all architectures, 1k to 64k tokens
+    python -m benchmarks.decoding --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph
 
 Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
 read many times from the same state; the fastest time counts, since other processes only add to it. A GPU finishes a
 step of one token long before the host has launched its kernels, so --graph records the launches once and times their
-replay. Prints a line a length, and writes them to --out as JSON.
+replay. Prints a line a length.
 """
 
 from __future__ import annotations
 
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +24,6 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model
 from arch.presets import preset
-from data.files import write_json
 
 LENGTHS = tuple(1024 * 2**k for k in range(7))
 PIECE = 1024  # tokens read at once
@@ -84,20 +81,8 @@ def _least_ms(step: Callable[[], Any], device: torch.device) -> float:
     return min(times)
 
 
-def measure(asked: Namespace) -> dict[str, list[DecodeStep]]:
-    """The steps by architecture, printed one by one; asked: the command's options, with archs and lengths as lists."""
-    results: dict[str, list[DecodeStep]] = {}
-    for arch in asked.archs:
-        model = build_model(preset(arch, asked.size, context_length=asked.lengths[-1])).to(asked.device).eval()
-        results[arch] = []
-        for step in decode_steps(model, asked.lengths, asked.batch, asked.bf16, asked.graph):
-            results[arch].append(step)
-            print(f"{arch}: {step.n_tokens:,} tokens: {step.step_ms:.3f} ms, state {step.state_bytes:,} bytes")
-    return results
-
-
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser("python -m analysis.inspection.decode_speed", __doc__)
+    parser = Parser("python -m benchmarks.decoding", __doc__)
     parser.add_argument("--archs", default=",".join(ARCHS), help="default: all")
     parser.add_argument("--size", default="98k")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens read before, ascending")
@@ -105,27 +90,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
     parser.add_argument("--graph", action="store_true", help="without the host's time: a CUDA graph of the step")
-    parser.add_argument("--out", type=Path, default=Path("decode.json"))
     asked = parser.parse_args(arguments)
     at_least_one(asked, "batch")
-    asked.lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
-    asked.archs = asked.archs.split(",")
-    for arch in asked.archs:
-        preset(arch, asked.size)
+    lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
+    configs = [preset(arch, asked.size, context_length=lengths[-1]) for arch in asked.archs.split(",")]
     try:
         torch.empty(1, device=asked.device)
     except (RuntimeError, AssertionError):
         raise InputError(f"--device {asked.device}: PyTorch finds no such device; cpu always works") from None
     if asked.graph and not asked.device.startswith("cuda"):
         raise InputError(f"--graph: {asked.device} has no CUDA graphs; give --device cuda, or leave it out")
-    if asked.out.is_dir() or not asked.out.parent.is_dir():
-        raise InputError(f"--out {asked.out}: cannot be written: name a file in a folder that is there")
-    results = measure(asked)
-    device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
-    settings = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
-    rows = {arch: [asdict(step) for step in steps] for arch, steps in results.items()}
-    write_json(asked.out, settings | {"threads": torch.get_num_threads(), "results": rows})
-    print(asked.out)
+    for config in configs:
+        model = build_model(config).to(asked.device).eval()
+        for step in decode_steps(model, lengths, asked.batch, asked.bf16, asked.graph):
+            print(f"{config.arch}: {step.n_tokens:,} tokens: {step.step_ms:.3f} ms, state {step.state_bytes:,} bytes")
 
 
 if __name__ == "__main__":
