@@ -39,7 +39,7 @@ FITTED = (
     *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
-SHARED = tuple(f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "powerlaw", "seeds", "smooth"))
+SHARED = tuple(f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "seeds", "smooth"))
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
@@ -88,7 +88,6 @@ ALLOWED = {
         "analysis.fits.task_fits",
         *("data.files", "flops.laws"),
     ),
-    "analysis.fits.powerlaw": (),
     "analysis.fits.smooth": (),
     "analysis.fits.draws": (),
     "analysis.fits.seeds": (*FITTED, *SHARED),

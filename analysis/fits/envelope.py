@@ -50,7 +50,6 @@ from analysis.fits.fit import (
 )
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
-from analysis.fits.powerlaw import fit_lines, fit_power_law
 from analysis.fits.seeds import SizeCurve, not_in_curves, size_curves
 from analysis.fits.settings import FitSettings
 from arch.amounts import count, counted, counted_of, flop
@@ -390,7 +389,7 @@ def _cost_growth(sizes: Sequence[SizeCurve], n_opt: Law) -> float | None:
     first = max(int(np.searchsorted(n_params, low, side="right")) - 1, 0)
     last = max(min(int(np.searchsorted(n_params, high)), len(sizes) - 1), first + 1)
     cost = np.array([curve.flops_per_token for curve in sizes[first : last + 1]])
-    return fit_power_law(n_params[first : first + len(cost)], cost).exponent
+    return float(np.polyfit(np.log(n_params[first : first + len(cost)]), np.log(cost), 1)[0])
 
 
 def _pair(crossing: Crossing) -> Pair:
@@ -449,31 +448,46 @@ def _line_law(
     law = Law(quantity, reason=reason, n_points=len(log_c), method=method, estimand=estimand)
     if reason:
         return law
-    fitted = fit_power_law(np.exp(log_c), np.exp(log_y))
+    own = fit_lines(log_c, log_y[None], np.ones((1, len(log_c)), dtype=bool))
+    slope, intercept, centre = (float(value[0]) for value in own)
+    coefficient = math.exp(intercept - slope * centre)
     law = replace(
         law,
-        exponent=Estimate(fitted.exponent),
-        coefficient=Estimate(fitted.coef),
-        r2=fitted.r2 if math.isfinite(fitted.r2) else None,
-        centre=(fitted.centre_x, fitted.centre_y),
+        exponent=Estimate(slope),
+        coefficient=Estimate(coefficient),
+        centre=(math.exp(centre), math.exp(intercept)),
         range=(float(np.exp(log_c.min())), float(np.exp(log_c.max()))),
     )
     if lines is None:
         return law
-    slope, intercept, centre = lines
-    law = replace(law, replicates=len(slope), replicates_lost=int((~np.isfinite(slope)).sum()))
-    exponent = interval(slope, level)
-    if exponent is None:
+    slopes, intercepts, centres = lines
+    law = replace(law, replicates=len(slopes), replicates_lost=int((~np.isfinite(slopes)).sum()))
+    if (ends := interval(slopes, level)) is None:
         return law
     with np.errstate(over="ignore"):
-        coefficient = interval(np.exp(intercept - slope * centre), level)
+        coefficients = interval(np.exp(intercepts - slopes * centres), level)
     at = np.linspace(log_c.min(), log_c.max(), BAND)
     return replace(
         law,
-        exponent=Estimate.of(fitted.exponent, exponent),
-        coefficient=Estimate.of(fitted.coef, coefficient),
-        band=_band(at, np.exp(intercept[:, None] + slope[:, None] * (at - centre[:, None])), level),
+        exponent=Estimate.of(slope, ends),
+        coefficient=Estimate.of(coefficient, coefficients),
+        band=_band(at, np.exp(intercepts[:, None] + slopes[:, None] * (at - centres[:, None])), level),
     )
+
+
+def fit_lines(x: np.ndarray, y: np.ndarray, keep: np.ndarray) -> Lines:
+    """Least-squares lines y = intercept + slope (x - centre) for x [n] and y [r, n], over the points keep [r, n]:
+    slope, intercept and centre, each [r], nan where fewer than two different x are kept. Centred, since at log C = 50
+    the raw normal equations lose half of their digits."""
+    count = keep.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centre = (keep * x).sum(1) / count
+        intercept = np.where(keep, y, 0.0).sum(1) / count
+        off = np.where(keep, x - centre[:, None], 0.0)
+        spread = (off**2).sum(1)
+        rise = (off * np.where(keep, y - intercept[:, None], 0.0)).sum(1)
+        slope = np.where(spread > 0, rise / spread, np.nan)
+    return slope, np.where(count > 1, intercept, np.nan), centre
 
 
 def _band(log_c: np.ndarray, drawn: np.ndarray, level: float) -> Band:

@@ -174,8 +174,8 @@ class Law:
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
     L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
     same up to 100 times beyond it, of laws through crossings.
-    The rest is known of laws through crossings or points alone: what these are, how many, R^2 of the logarithms;
-    line: that of the crossings; replicates, and how many of them identify no law; about_loss: of L(C).
+    The rest is known of laws through crossings or points alone: what these are, and how many; line: that of the
+    crossings; replicates, and how many of them identify no law; about_loss: of L(C).
     """
 
     quantity: str
@@ -188,7 +188,6 @@ class Law:
     method: str = ""
     estimand: str = ""
     n_points: int = 0
-    r2: float | None = None
     band: Band | None = None
     wide_band: Band | None = None
     line: InverseLine | None = None

@@ -98,7 +98,7 @@ def law_rows(fits: StudyFits, conventions: Sequence[str | None] = CONVENTIONS, d
             row["beta (L at C = 1 FLOP)"] = law_cell(loss, loss.coefficient, f".{digits}g")
             row["a (N_opt exponent)"] = law_cell(fit.law(N_OPT), fit.law(N_OPT).exponent, f".{digits}f")
             row["b (D_opt exponent)"] = law_cell(fit.law(D_OPT), fit.law(D_OPT).exponent, f".{digits}f")
-            rows.append(row | {"R^2 of L": shown(loss.r2, f".{digits}f")})
+            rows.append(row)
     return rows
 
 

@@ -59,8 +59,8 @@ def _envelope_text(fits: StudyFits) -> str:
     span = f"as the study file states it for {given}, else {whole}" if given else whole
     return (
         f"The envelope is the lowest loss among the sizes whose curve covers C, at {settings.grid_points} log-spaced "
-        f"values of C in the range ({span}). L = beta C^alpha is a line through it by least squares in logarithms; "
-        f"R^2 says how straight the line is, not how well it is known. {_optimum_text(settings)}"
+        f"values of C in the range ({span}). L = beta C^alpha is a line through it by least squares in logarithms. "
+        f"{_optimum_text(settings)}"
     )
 
 

@@ -25,6 +25,7 @@ from analysis.fits.envelope import (
     envelope_laws,
     extract,
     fit_envelope,
+    fit_lines,
     lower_hull,
     near_as_one,
     refuted,
@@ -305,6 +306,24 @@ def level_of(curves: list[SizeCurve], noise: SeedNoise) -> np.ndarray:
     law = loss_law(curves, (math.exp(X[0]), math.exp(X[-1])), noise, n_replicates=20_000, near_sizes=1.0)
     middle = law.band.c[len(law.band.c) // 2]
     return np.log(law.band.at(middle)) - math.log(law.at(middle).value)
+
+
+def test_one_straight_curve_gives_its_own_law() -> None:
+    law = loss_law([STRAIGHT], (math.exp(X[0]), math.exp(X[-1])), SeedNoise(0.01, 4), near_sizes=1.0)
+    assert law.exponent.value == pytest.approx(-0.15, rel=1e-9)
+    assert law.coefficient.value == pytest.approx(math.exp(1.0 + 0.15 * X[0]), rel=1e-9)
+
+
+def test_masked_lines_equal_polyfit_on_the_kept_points() -> None:
+    rng = np.random.default_rng(0)
+    x, y, keep = rng.normal(25, 2, 30), rng.normal(0, 1, (5, 30)), rng.random((5, 30)) < 0.6
+    keep[4] = x == x[0]  # one place makes no line
+    slope, intercept, centre = fit_lines(x, y, keep)
+    for r in range(4):
+        expected = np.polyfit(x[keep[r]], y[r][keep[r]], 1)
+        assert slope[r] == pytest.approx(expected[0], rel=1e-8)
+        assert intercept[r] - slope[r] * centre[r] == pytest.approx(expected[1], rel=1e-7)
+    assert np.isnan(slope[4])
 
 
 def test_the_level_of_one_curve_is_students_t() -> None:

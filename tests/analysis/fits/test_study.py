@@ -8,7 +8,6 @@ import pytest
 
 from analysis.fits.envelope import CURVED, POINTS_METHOD
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT
-from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import UnusedRun, fits_of
 from analysis.report.laws import law_notes, law_rows
@@ -37,7 +36,6 @@ def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
         one = fits.envelope(arch)
         part, loss = one.envelope, one.law(L_OPT)
         assert loss.exponent.value == pytest.approx(-0.15, abs=0.003)
-        assert loss.r2 > 0.999
         assert one.law(N_OPT).exponent.value == pytest.approx(0.5, abs=0.01)
         assert one.law(N_OPT).exponent.value + one.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
         assert part.alternative[0].exponent.value == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
@@ -124,8 +122,8 @@ def test_the_papers_way(tmp_path: Path) -> None:
     assert points.censored == ours.envelope.points.censored
     six = papers.envelope("tnl", "6nd").envelope.alternative[0]
     assert six.exponent.value == pytest.approx(beside.exponent.value, abs=0.05)
-    every = fit_power_law(np.array(points.c), np.array(points.n_params))
-    assert result.a.value == pytest.approx(every.exponent)
+    every = np.polyfit(np.log(points.c), np.log(points.n_params), 1)
+    assert result.a.value == pytest.approx(every[0])
     assert result.law(N_OPT).n_points == len(points.c) > other.n_points
 
 
