@@ -18,7 +18,7 @@ they cover.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -72,7 +72,6 @@ LEAST_POINTS = 6  # different (N, D): five parameters, and one more to tell how 
 MORE = {OVER_TRAINING: -1, DATA_CONSTRAINED: 1}  # unknowns beside those of the plain form
 MOST_RATIO = 1e6  # of the largest loss to the smallest: beyond it a surface of the others is lost in rounding
 LEAST_SPREAD = 0.05  # of log D around a line in log N: where D follows N, nothing tells their terms apart
-DRAWN = 4_000_000  # weights of a bootstrap that are drawn at once
 MANY = 1000  # points, from which on replicates start at the fit itself: noise moves it by less than its basin
 LEAST_TRUNKS = 20  # for a bootstrap
 LEAST_REPLICATES = 399  # of a test of alpha = beta: its least p is 2 / 400, below the 1% at which a tie is rejected
@@ -355,43 +354,25 @@ def _draws(fit: ParametricFit, r: int, seed: int, progress: Callable[[float], No
     n = len(trunks)
     what = "runs" if n == points.n_runs else "trunks"
     rng = np.random.default_rng(seed)
-    df = None
+    df, losses = None, np.broadcast_to(points.loss, (r, len(own)))
     resampled = n >= LEAST_TRUNKS and fit.form != DATA_CONSTRAINED
     if resampled:
         df = float(n - fit.n_free) if fit.objective == LEAST_SQUARES else None
         method = (OVER_TRUNKS if df is None else WIDENED).format(n=n, what=what)
-        losses = points.loss
     elif fit.effects is not None:
         method = SIMULATED.format(r=r, what=what)
         losses = points.loss * np.exp(fit.effects.draw(rng, r) - fit.misses)
     else:
         return None
-    parts, done = [], 0
-    for size, weights in _weights(rng, trunk, own, r) if resampled else ((size, own) for size in _sizes(r, len(own))):
-        parts.append(fit.refit(losses if losses.ndim == 1 else losses[done : done + size], weights))
-        done += size
+    parts, weights = [], own
+    for mine in np.split(losses, range(size := max(1, BLOCK // len(own)), r, size)):
+        if resampled:
+            weights = rng.multinomial(n, np.full(n, 1 / n), len(mine))[:, trunk] * own
+        parts.append(fit.refit(mine, weights))
         if progress is not None:
-            progress(done / r)
+            progress(sum(len(part.objective) for part in parts) / r)
     again = joined(parts)
     return Draws(again.surface, method, f"{n} {what}", tuple(again.at_bound.mean(0).tolist()), df)
-
-
-def _weights(rng: np.random.Generator, trunk: np.ndarray, own: np.ndarray, r: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Weights of r bootstraps over trunks, a block at a time. They are drawn DRAWN at a time: where numpy has freed an
-    array as large, it keeps the memory of the many smaller ones of a fit, which else takes twice the time."""
-    n, chunk = int(trunk.max()) + 1, max(1, DRAWN // len(own))
-    for first in range(0, r, chunk):
-        drawn = rng.multinomial(n, np.full(n, 1 / n), min(chunk, r - first))[:, trunk] * own
-        begins = 0
-        for size in _sizes(len(drawn), len(own)):
-            yield size, drawn[begins : begins + size]
-            begins += size
-
-
-def _sizes(r: int, n: int) -> list[int]:
-    """Of blocks of r data sets of n points, which the solver works on together."""
-    block = max(1, BLOCK // n)
-    return [min(block, r - first) for first in range(0, r, block)]
 
 
 def _p_of_tie(free: Draws | None) -> float | None:
