@@ -46,7 +46,6 @@ BEYOND = math.log(100)  # of log C to either side of the crossings, over which a
 BAND = 25  # places of the band within the range
 
 FIELLER = "Fieller's interval"
-METHOD = f"crossings of neighbouring sizes, generalised least squares of log C on log N, {FIELLER}"
 ESTIMAND = (
     "the optimum over a continuous choice of sizes, under re-drawn seeds (initialisation and order of the data); text "
     "and learning rates fixed"
@@ -262,12 +261,9 @@ def crossing_laws(crossings: Sequence[Crossing], noise: SeedNoise | None, level:
         _law(quantity, known, [crossing.middle(field) for crossing in known], noise, level, reason)
         for quantity, field in ((N_OPT, "n_params"), (D_OPT, "flops_per_token"))
     )
-    reason = n_opt.reason or d_opt.reason
-    return _unidentified(n_opt, reason), _unidentified(d_opt, reason)
-
-
-def _unidentified(law: Law, reason: str) -> Law:
-    return Law(law.quantity, reason=reason, method=METHOD, estimand=ESTIMAND, n_points=law.n_points) if reason else law
+    if reason := n_opt.reason or d_opt.reason:
+        n_opt, d_opt = (Law(law.quantity, reason=reason, n_points=law.n_points) for law in (n_opt, d_opt))
+    return n_opt, d_opt
 
 
 def _too_few(crossings: Sequence[Crossing]) -> str:
@@ -295,7 +291,7 @@ def _law(
     quantity: str, crossings: Sequence[Crossing], y: Sequence[float], noise: SeedNoise | None, level: float, reason: str
 ) -> Law:
     """D_opt is C / y, where y is the cost of a token; N_opt is y."""
-    empty = Law(quantity, reason=reason, method=METHOD, estimand=ESTIMAND, n_points=len(crossings))
+    empty = Law(quantity, reason=reason, n_points=len(crossings))
     if reason:
         return empty
     fitted = fit_line(crossings, y, noise.correlation if noise else 1.0)

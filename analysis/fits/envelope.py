@@ -3,7 +3,7 @@ al. 2022, approach 1).
 
 curves of sizes -> the envelope on a grid of C, each point with the size that owns it (`extract`)
                 -> N_opt and D_opt by the crossings of neighbouring sizes (crossings.py), by the points of the envelope,
-                   or by the vertices of its convex hull; one of them is the study's, another stands beside it
+                   or by the vertices of its convex hull
                 -> L(C): a power law through the points less their steps, and a test whether it is one
                 -> a Fit, without optima that a run refutes
 
@@ -88,7 +88,6 @@ ESTIMAND = (
     "the line through the lowest loss at each compute under re-drawn seeds (initialisation and order of the data); "
     "text and learning rates fixed"
 )
-POINTS_METHOD = "points of the envelope, least squares"
 POINTS_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
@@ -195,11 +194,12 @@ def envelope_laws(
     replicates = None if noise is None else Replicates.draw(envelope, noise, settings, seed)
     pairs = find_crossings(sizes, (float(log_c[0]), float(log_c[-1])))
     by_crossings = crossing_laws(pairs, noise, settings.level)
-    if settings.optimum == "hull":
-        by_points = _hull_laws(curves, settings, seed)
+    if settings.optimum == "crossings":
+        own = by_crossings
+    elif settings.optimum == "hull":
+        own = _hull_laws(curves, settings, seed)
     else:
-        by_points = _point_laws(envelope, replicates, settings.level)
-    own, beside = (by_crossings, by_points) if settings.optimum == "crossings" else (by_points, by_crossings)
+        own = _point_laws(envelope, replicates, settings.level)
     steps = _steps(envelope, pairs, by_crossings[0].line)
     none = Steps(np.zeros_like(log_c), np.ones(len(log_c), dtype=bool))
     taken = steps if steps is not None and settings.optimum == "crossings" else none  # the papers take nothing off
@@ -213,7 +213,6 @@ def envelope_laws(
     part = EnvelopePart(
         points=_described(full),
         pairs=tuple(_pair(pair) for pair in pairs),
-        alternative=beside,
         cost_growth=_cost_growth(sizes, own[0]),
     )
     return (*own, loss), part
@@ -439,13 +438,10 @@ def _line_law(
     log_y: np.ndarray,
     lines: Lines | None,
     level: float,
-    *,
     reason: str = "",
-    method: str = "",
-    estimand: str = "",
 ) -> Law:
     """By least squares through points [n], with percentile intervals of coefficient, exponent and the law (`band`)."""
-    law = Law(quantity, reason=reason, n_points=len(log_c), method=method, estimand=estimand)
+    law = Law(quantity, reason=reason, n_points=len(log_c))
     if reason:
         return law
     own = fit_lines(log_c, log_y[None], np.ones((1, len(log_c)), dtype=bool))
@@ -504,8 +500,6 @@ def _point_laws(envelope: Envelope, replicates: Replicates | None, level: float)
         _line_law(
             *(name, log_c[free], values[0, free], None if moved is None else _lines_through(moved, name), level),
             reason=_too_few_sizes(envelope),
-            method=POINTS_METHOD,
-            estimand=POINTS_ESTIMAND,
         )
         for name, values in envelope.optima().items()
     )
@@ -665,13 +659,13 @@ def _curvature(
         why = (
             "N_opt is not identified, so the envelope's steps cannot be told from a bend" if curves.noise else UNTESTED
         )
-        return Curvature(False, ragged, why)
+        return Curvature(ragged, why)
     used = envelope.settled[0] & steps.inside
     if used.sum() < 4:
-        return Curvature(False, None, "fewer than four points")
+        return Curvature(reason="fewer than four points")
     log_loss, moved = envelope.log_loss[0, used] - steps.excess[used], replicates.moved.log_loss[:, used]
     shape = bend_of(envelope.log_c[used], log_loss, moved) or ragged
-    return Curvature(True, shape, CURVED if shape else "")
+    return Curvature(shape, CURVED if shape else "")
 
 
 def bend_of(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray) -> str | None:

