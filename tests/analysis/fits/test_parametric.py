@@ -73,13 +73,6 @@ def test_intervals_hold_the_truth_of_this_study(objective):
     assert computed.n_opt.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1) and not computed.reasons
 
 
-def test_large_integers_do_not_overflow():
-    n, d = (np.round(values * 1000).astype(np.int64) for values in grid())
-    fit = fit_parametric(Points(n, d, 6.0 * n * d, TRUTH.loss(n, d)), n_replicates=0)
-    assert params(fit.surface) == pytest.approx(params(TRUTH), rel=1e-8)
-    assert fit.surface.loss(7_000_000_000, 300_000_000_000) == pytest.approx(TRUTH.loss(7e9, 3e11))
-
-
 def test_replicates_are_of_the_seed_and_the_order_of_rows_does_not_matter():
     points = study()
     order = np.random.default_rng(1).permutation(len(points))
