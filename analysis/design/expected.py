@@ -19,8 +19,8 @@ from analysis.design.precision import ends_of, linear, spread
 from analysis.design.proposal import SWEPT_RATES
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric import CHANCE, LEAST_LEFT, MOST_STOPPED
 from analysis.fits.solver import LEAST_SQUARES, Solution, fit_surfaces
+from analysis.fits.stopped import CHANCE, LEAST_LEFT, MOST_STOPPED
 
 FACTOR = 2.0  # between the rates of a sweep
 # A rate twice too high costs 1.3 to 2.0% of the loss: 0.027 to 0.042 (ln 2)^2 (docs/research/learning-rates.md, the

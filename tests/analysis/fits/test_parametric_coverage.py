@@ -1,5 +1,5 @@
 """How often the parametric intervals cover, in studies drawn from worlds with a known optimum and from the other forms.
-`python -m tests.analysis.fits.test_parametric_coverage` prints the shares in the tables of docs/research/parametric-fits.md."""
+`python -m tests.analysis.fits.test_parametric_coverage` prints the shares of docs/research/parametric-fits.md."""
 
 from __future__ import annotations
 
