@@ -91,7 +91,6 @@ ESTIMAND = (
 POINTS_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
-HULL_METHOD = "vertices of the convex hull of log loss over log compute, least squares"
 HULL_ESTIMAND = "the runs that no straight line of two others in log loss over log compute lies below"
 CURVED = "a pure power law does not describe this curve"
 NO_SEEDS = "none: no replicate seeds"
@@ -555,8 +554,6 @@ def _hull_laws(curves: Curves, settings: FitSettings, seed: Sequence[int]) -> tu
             None if noise is None else fit_lines(x, np.broadcast_to(y, is_vertex.shape)[1:], is_vertex[1:]),
             settings.level,
             reason=few if n_sizes < MIN_SIZES else "",
-            method=HULL_METHOD,
-            estimand=HULL_ESTIMAND,
         )
         for name, y in ((N_OPT, log_n[owner]), (D_OPT, x - log_cost[owner]))
     )
