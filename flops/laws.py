@@ -175,7 +175,7 @@ def _arch(fit: dict[str, Any]) -> ArchLaws:
     for part, quantity in zip(PARTS, QUANTITIES, strict=True):
         law = stored[quantity]
         laws[part] = None
-        if band := law["wide_band"] or law["band"]:
+        if band := law["band"]:
             bands[part] = Band(*(tuple(band[key]) for key in ("c", "low", "high")))
         if law["reason"]:
             reasons[part] = str(law["reason"])

@@ -16,9 +16,10 @@ from analysis.design.proposal import Proposal
 from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.fit import Estimate
-from analysis.fits.parametric import fit_parametric, parametric_result, without_stopped
+from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
+from analysis.fits.stopped import without_stopped
 from arch.errors import InputError
 
 ASKS = ("exponent", "loss", "compare")

@@ -42,8 +42,8 @@ MIN_SEEN = 2  # crossings inside the stretch that both curves cover, or at most 
 SLIGHT = math.log(1.25)
 MOST = 5.0  # an interval that reaches an exponent of N_opt beyond this says nothing: 1 spends all compute on size
 UNFIT = 0.05  # chance of crossings that scatter as much, below which the noise is scaled up to their scatter
-BEYOND = math.log(100)  # of log C to either side of the crossings, over which a law's wide band is stored
-BAND = 25  # places of the band within the range
+BEYOND = math.log(100)  # of log C to either side of the crossings, over which a law's band is stored
+BAND = 49  # places of it
 
 FIELLER = "Fieller's interval"
 ESTIMAND = (
@@ -316,8 +316,7 @@ def _law(
         centre=(math.exp(line.level), math.exp(line.log_value(line.level))),
         range=(math.exp(low), math.exp(high)),
         line=line,
-        band=_band(line, np.linspace(low, high, BAND)) if noise else None,
-        wide_band=_band(line, np.linspace(low - BEYOND, high + BEYOND, 2 * BAND - 1)) if noise else None,
+        band=_band(line, np.linspace(low - BEYOND, high + BEYOND, BAND)) if noise else None,
     )
 
 

@@ -171,8 +171,8 @@ class Law:
 
     quantity: N_opt, D_opt or L_opt; reason: why it is not identified: then there are no numbers. coefficient: its value
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
-    L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
-    same up to 100 times beyond it, of laws through crossings.
+    L_opt = E + coefficient C^exponent. band: its interval in the range; of laws through crossings up to 100 times
+    beyond it too.
     The rest is known of laws through crossings or points alone: how many these are; line: that of the crossings;
     replicates, and how many of them identify no law; about_loss: of L(C).
     """
@@ -186,7 +186,6 @@ class Law:
     reason: str = ""
     n_points: int = 0
     band: Band | None = None
-    wide_band: Band | None = None
     line: InverseLine | None = None
     replicates: int | None = None
     replicates_lost: int | None = None

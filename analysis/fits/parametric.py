@@ -75,8 +75,6 @@ LEAST_SPREAD = 0.05  # of log D around a line in log N: where D follows N, nothi
 MANY = 1000  # points, from which on replicates start at the fit itself: noise moves it by less than its basin
 LEAST_TRUNKS = 20  # for a bootstrap
 LEAST_REPLICATES = 399  # of a test of alpha = beta: its least p is 2 / 400, below the 1% at which a tie is rejected
-LEAST_LEFT, MOST_STOPPED = 4, 2  # sizes that must stay, and that may go as they have stopped learning
-CHANCE = 0.01  # probability of losses as far above the surface, were the size on it
 READINGS = 4  # of a text; up to there they are nearly as good as new text (Muennighoff et al. 2023)
 FAR_OFF, LEAST_OFF = 10.0, 0.1  # standard deviations of the others, and a share of the loss: beyond, a likely mistake
 
@@ -547,62 +545,3 @@ def _notes_on_mistakes(fit: ParametricFit) -> list[str]:
         f"far off the surface: {counted(len(far), 'point')}, as {points.run[worst]} of loss {loss:.4g}, {away:+.0%}; "
         f"half of all points lie within {half:.1%}: a mistake?"
     ]
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """A size that is left out: its mean log loss lies `above` the prediction, with probability `p` by chance."""
-
-    size: str
-    above: float
-    p: float
-
-
-def without_stopped(points: Points) -> tuple[Points, list[Stopped]]:
-    """The points of sizes that still learn, and the sizes that go, smallest first.
-
-    A sum of two power laws has no room for a size that saturates, and with it in the fit N_opt and a are biased,
-    however many seeds there are. The rule is fixed beforehand (`fit.stopped` of a study file), one-sided and in one
-    direction: the smallest size is left out where its mean log loss lies above the prediction of the fit without it by
-    more than chance, and then the next one is looked at. docs/research/parametric-fits.md has how often it is right.
-    """
-    gone: list[Stopped] = []
-    while len(gone) < MOST_STOPPED and len(np.unique(points.n_params)) > LEAST_LEFT:
-        smallest = _above_the_others(points)
-        if smallest is None or smallest.p >= CHANCE or smallest.above <= 0:
-            break
-        gone.append(smallest)
-        points = points.take(points.n_params > points.n_params.min())
-    return points, gone
-
-
-def _above_the_others(points: Points) -> Stopped | None:
-    """The smallest size beside the surface of the others; None where those do not tell their noise, or no surface."""
-    rows = rows_of(points)
-    kept = rows.points
-    log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
-    small = kept.n_params == kept.n_params.min()
-    if len(np.unique(np.column_stack([log_n, log_d])[~small], axis=0)) < LEAST_POINTS:
-        return None
-    solution = fit_form(kept, kept.loss, np.where(small, 0.0, rows.weights), LEAST_SQUARES)
-    if solution.unidentified.any():
-        return None
-    surface = solution.surface.one()
-    off = np.log(kept.loss / surface.loss(kept.n_params, kept.n_tokens))
-    jacobian = free_slopes(kept, PLAIN, surface, solution.at_bound[0])
-    squared = (rows.weights * kept.loss**2)[~small]
-    own = kinds_of(kept.trunk[~small], kept.run[~small], log_d[~small])
-    effects = effects_of(off[~small], jacobian[~small], squared, own)
-    if effects is None or not effects.s.any():
-        return None
-    root, mean = np.sqrt(squared), rows.weights[small] / rows.weights[small].sum()
-    functional = np.zeros(len(kept))  # of log losses: what the size lies above the fit
-    functional[small] = mean
-    functional[~small] = -mean @ jacobian[small] @ (np.linalg.pinv(jacobian[~small] * root[:, None]) * root)
-    s = dict(zip((kind.name for kind in own), effects.s, strict=True))
-    kinds = kinds_of(kept.trunk, kept.run, log_d)
-    variance = sum(s.get(kind.name, 0.0) ** 2 * float(((functional @ kind.matrix()) ** 2).sum()) for kind in kinds)
-    if not variance > 0:
-        return None
-    above = float(functional @ off)
-    return Stopped(str(kept.size[small][0]), above, float(stats.t.sf(above / np.sqrt(variance), effects.df[0])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.losses import AUTO, Curve, RunCurves, resolved
-from analysis.fits.parametric import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
 from analysis.fits.seeds import beaten, ends_of
 from analysis.fits.settings import FitSettings
@@ -96,9 +94,11 @@ def prepare(
             f"of each run: {settings.curve_rows} points of its curve, evenly in log D from {share:.0%} of its tokens"
         ]
     if settings.stopped == "leave_out":
+        from analysis.fits.stopped import stopped_text, without_stopped
+
         learning = {name: without_stopped(group) for name, group in groups.items()}
         keep(lambda group: learning[group.group][0], STOPPED)
-        notes += [_stopped_text(name, gone) for name, (_, gone) in learning.items() if gone]
+        notes += [stopped_text(name, gone) for name, (_, gone) in learning.items() if gone]
     if origin is None:
         six = np.concatenate([6 * group.n_params * group.n_tokens / group.flops for group in groups.values()])
         ends = float(six.min()), float(np.median(six)), float(six.max())
@@ -252,8 +252,3 @@ def _without_highest(points: Points, n: int) -> Points:
         where = f"group {points.group!r}" if points.group else "the table"
         raise InputError(f"--drop-highest-loss {n}: {where} has {counted(len(points), 'point')}")
     return points.take(np.sort(np.argsort(points.loss, kind="stable")[: len(points) - n]))
-
-
-def _stopped_text(group: str, gone: Sequence[Stopped]) -> str:
-    sizes = ", ".join(f"{size.size} ({math.expm1(size.above):.1%}, p = {size.p:.1g})" for size in gone)
-    return f"{group}: left out, as their losses lie above what the larger sizes' surface says: {sizes}"

@@ -96,7 +96,7 @@ C_POINTS = [1e10, 4e10, 1.6e11, 6.4e11]
 
 
 def fits(a: float = 0.5, b: float = 0.6) -> dict:
-    none = {"reason": "", "band": None, "wide_band": None, "centre": None, "range": None, "about_loss": None}
+    none = {"reason": "", "band": None, "centre": None, "range": None, "about_loss": None}
     about = {"off_line": None, "curvature": None}
 
     def law(quantity: str, at: float, exponent: float, **more: object) -> dict:
@@ -183,7 +183,7 @@ def test_the_intervals_of_a_fit_stand_beside_what_it_gives(tmp_path):
     content = fits()
     assert "interval" not in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
     wide = {"c": [1e10, 1e12, 1e14], "low": [1e3, 1e4, None], "high": [1e4, 1e5, 1e7]}
-    law_of(content, "N_opt")["wide_band"] = wide
+    law_of(content, "N_opt")["band"] = wide
     law_of(content, "L_opt")["band"] = {"c": [1e10, 1e12], "low": [2.0, 1.5], "high": [2.2, 1.8]}
     path = stored(tmp_path, content)
     (row, _) = budget(load_laws(path), 1e11)

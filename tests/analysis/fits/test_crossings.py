@@ -213,7 +213,7 @@ def test_the_stored_law_gives_its_interval_anywhere() -> None:
         inside = [np.diff(law.line.log_interval(math.log(c)))[0] for c in law.range]
         far = law.line.log_interval(math.log(10 * law.range[1]))
         assert np.diff(far)[0] > max(inside)
-        assert law.wide_band.at(10 * law.range[1]) == pytest.approx(np.exp(far), rel=0.01)
+        assert law.band.at(10 * law.range[1]) == pytest.approx(np.exp(far), rel=0.01)
         assert law.exponent.low < law.exponent.value < law.exponent.high
 
 

@@ -40,7 +40,7 @@ def test_intervals_cover_the_continuous_law() -> None:
     noises = (0.003, 0.0065, 0.01, 0.015)
     cells = [(World(e), Ladder(k, s), STUDIES) for e in (0.0, 0.6) for s in noises for k in (4, 6, 8)]
     table = run(cells)
-    print(table[[*COVERED, "identified", "width", "points"]].mean().round(3).to_dict())
+    print(table[[*COVERED, "identified", "width"]].mean().round(3).to_dict())
     for name in COVERED:
         assert 0.92 <= table[name].mean() <= 0.98, name
         assert table[name].min() >= 0.90, name

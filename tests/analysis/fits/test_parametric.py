@@ -6,23 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.design.choose import draw, outcome
-from analysis.design.proposal import laid
-from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.draws import quantiles
 from analysis.fits.fit import Fit
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.parametric import (
-    LEAST_LEFT,
-    MOST_STOPPED,
     Draws,
     _p_of_tie,
     check_design,
     fit_parametric,
     parametric_result,
     rows_of,
-    without_stopped,
 )
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES
@@ -71,13 +65,6 @@ def test_intervals_hold_the_truth_of_this_study(objective):
         estimate = computed.parameters[name]
         assert estimate.low < value < estimate.high and estimate.low < estimate.value < estimate.high, name
     assert computed.n_opt.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1) and not computed.reasons
-
-
-def test_large_integers_do_not_overflow():
-    n, d = (np.round(values * 1000).astype(np.int64) for values in grid())
-    fit = fit_parametric(Points(n, d, 6.0 * n * d, TRUTH.loss(n, d)), n_replicates=0)
-    assert params(fit.surface) == pytest.approx(params(TRUTH), rel=1e-8)
-    assert fit.surface.loss(7_000_000_000, 300_000_000_000) == pytest.approx(TRUTH.loss(7e9, 3e11))
 
 
 def test_replicates_are_of_the_seed_and_the_order_of_rows_does_not_matter():
@@ -309,39 +296,3 @@ def test_noise_counts_the_parameters_that_are_free():
     tied = fit_parametric(points, form=OVER_TRAINING, n_replicates=0)  # Huber losses: all rows weigh the same
     assert tied.effects.s == pytest.approx([np.sqrt((tied.misses**2).sum() / 20)], rel=1e-6)
     assert fit_parametric(points, form=OVER_TRAINING, objective=LEAST_SQUARES, n_replicates=99).draws.df == 20
-
-
-SIX, TARGET = six_nd(), 5e15
-FITTED, STOPS = (
-    World(name, 0.8, 0.36, 0.34, 0.2, 0.2, floor) for name, floor in (("fitted", 0.0), ("saturating", 0.1))
-)
-
-
-def studies(world, number, seeds=3, noise=0.005):
-    layout = laid(3e5, 6, 32.0, 20.0, 0.0, (seeds, 99), 1e9).layout()
-    rng = np.random.default_rng(0)
-    return [draw(layout, world, Noise(noise), SIX, rng) for _ in range(number)]
-
-
-def test_a_size_that_stops_learning_goes_and_the_exponent_is_right_without_it():
-    for points in studies(STOPS, 3):
-        kept, gone = without_stopped(points)
-        assert 1 <= len(gone) <= MOST_STOPPED and all(size.above > 0.005 and size.p < 0.01 for size in gone)
-        assert [size.size for size in gone] == ["0", "1"][: len(gone)]
-        assert not set(kept.size) & {size.size for size in gone}
-        off, without = (outcome(points, STOPS, SIX, TARGET, leave_out_stopped=rule).off_a for rule in (False, True))
-        assert abs(without) < 0.05 < abs(off)
-    few = points.take(points.n_params >= np.unique(points.n_params)[-LEAST_LEFT])
-    assert without_stopped(few) == (few, [])
-
-
-@pytest.mark.parametrize("seeds", [3, 1])
-def test_sizes_on_the_surface_stay_at_the_level_of_the_test(seeds):
-    assert np.mean([len(without_stopped(points)[1]) for points in studies(FITTED, 60, seeds)]) <= 0.05
-
-
-def test_sizes_of_branches_are_judged_too():
-    (points,) = studies(STOPS, 1)
-    runs = np.arange(len(points)).astype(str).astype(object)
-    branches = replace(points, run=runs, trunk=points.run)
-    assert [size.size for size in without_stopped(branches)[1]][:1] == ["0"]

@@ -1,5 +1,5 @@
 """How often the parametric intervals cover, in studies drawn from worlds with a known optimum and from the other forms.
-`python -m tests.analysis.fits.test_parametric_coverage` prints the tables of docs/research/parametric-fits.md."""
+`python -m tests.analysis.fits.test_parametric_coverage` prints the shares of docs/research/parametric-fits.md."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, over_training
 from analysis.fits.noise import Kind, kinds_of
-from analysis.fits.parametric import ParametricFit, fit_parametric, free_slopes, not_identified
+from analysis.fits.parametric import ParametricFit, fit_parametric, not_identified
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER, LEAST_SQUARES
 from analysis.fits.surface import Surface
 
-from .worlds import D0, N0, World
+from .worlds import World
 
 SIX = (14e3, 25e3, 55e3, 98e3, 221e3, 393e3)
 LARGEST = 40 * SIX[-1]  # tokens of the longest runs
@@ -26,7 +26,6 @@ OWN = 0.3  # noise of a branch, over that of its trunk
 ALONG = 0.1  # noise along a smoothed curve, over that of the whole
 ROWS = 12  # of a curve
 ESTIMANDS = ("a", "n_middle", "n_beyond", "l_middle", "l_beyond")
-Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -91,35 +90,6 @@ class Cell:
         values = ((n_opt(high) - n_opt(low)) / (high - low), n_opt(middle), n_opt(beyond), l_opt(middle), l_opt(beyond))
         return dict(zip(ESTIMANDS, values, strict=True))
 
-    def oracles(self, points: Points) -> tuple[dict[str, float], dict[str, float]]:
-        """Widths of the intervals of those who know the noise, linearised at the true surface: of least squares, and of
-        generalised least squares (the Cramer-Rao bound), which knows what runs and rows share as well."""
-        world = self.world
-        surface = Surface(world.irreducible, N0**world.p, D0**world.q, world.p, world.q)
-        kinds = self.kinds(points)
-        covariance = sum((s**2 * kind.matrix() @ kind.matrix().T for kind, s in kinds), np.zeros((len(points),) * 2))
-
-        def moved(k: int, step: float) -> Surface:
-            e, a, b, alpha, beta = surface.to_dict().values()
-            theta = np.array([e, np.log(a), np.log(b), alpha, beta])
-            theta[k] += step
-            return Surface(theta[0], np.exp(theta[1]), np.exp(theta[2]), theta[3], theta[4])
-
-        def slope(value, k: int) -> np.ndarray:  # type: ignore[no-untyped-def]
-            return (np.asarray(value(moved(k, 1e-5))) - np.asarray(value(moved(k, -1e-5)))) / 2e-5
-
-        jacobian = np.stack([slope(lambda s: np.log(s.loss(points.n_params, points.n_tokens)), k) for k in range(5)], 1)
-        gradients = np.stack([slope(lambda s: list(estimates(s, self.at(points)).values()), k) for k in range(5)], 1)
-        rows = np.unique(points.run.astype(str), return_inverse=True)[1]
-        solve = np.linalg.pinv(jacobian * np.sqrt(points.loss**2 / np.bincount(rows)[rows])[:, None])
-        solve = solve * np.sqrt(points.loss**2 / np.bincount(rows)[rows])
-        spreads = (
-            solve @ covariance @ solve.T,
-            np.linalg.inv(jacobian.T @ np.linalg.solve(covariance, jacobian)),
-        )
-        least, bound = (2 * Z95 * np.sqrt(np.diag(gradients @ spread @ gradients.T)) for spread in spreads)
-        return dict(zip(ESTIMANDS, least, strict=True)), dict(zip(ESTIMANDS, bound, strict=True))
-
 
 def estimates(surface: Surface, at: tuple[float, float]) -> dict[str, np.ndarray]:
     """The estimands of one surface or of r."""
@@ -132,33 +102,21 @@ def estimates(surface: Surface, at: tuple[float, float]) -> dict[str, np.ndarray
 
 def cover(cell: Cell, studies: int, seed: int = 0, replicates: int = 199) -> dict[str, float]:
     """Shares of studies whose 95% interval covers, unconditional: where an exponent is not identified there is none of
-    a and N_opt, which covers. `identified`: the share with all of them; `width`: median of a's over the oracle's among
-    those (for worlds of the fitted form)."""
+    a and N_opt, which covers. `identified`: the share with all of them."""
     rng = np.random.default_rng(seed)
     points = cell.points()
     truth, at = cell.truth(points), cell.at(points)
-    nothing = dict.fromkeys(ESTIMANDS, math.nan)
-    least, bound = cell.oracles(points) if cell.world.interaction == 1 else (nothing, nothing)
-    hits = dict.fromkeys(ESTIMANDS, 0)
-    widths: dict[str, list[float]] = {name: [] for name in ESTIMANDS}
-    identified = 0
+    hits = dict.fromkeys((*ESTIMANDS, "identified"), 0)
     for study in range(studies):
         loss = points.loss * np.exp(cell.noise(points, rng))
         drawn = Points(points.n_params, points.n_tokens, points.flops, loss, points.run, points.trunk)
         fit = fit_parametric(drawn, objective=cell.objective, n_replicates=replicates, seed=study, first_share=0.0)
         known = not not_identified(fit)
-        identified += known
+        hits["identified"] += known
         for name, (low, high) in intervals(fit, at).items():
             missing = not known and name in ("a", "n_middle", "n_beyond")
             hits[name] += missing or low <= truth[name] <= high
-            if not missing:
-                widths[name].append(high - low)
-    result = {name: count / studies for name, count in hits.items()}
-    result["identified"] = identified / studies
-    for name in ("a", "n_beyond", "l_middle"):
-        width = float(np.median(widths[name])) if widths[name] else math.nan
-        result |= {f"{name} width": width / least[name], f"{name} over bound": width / bound[name]}
-    return {name: float(value) for name, value in result.items()}
+    return {name: float(count) / studies for name, count in hits.items()}
 
 
 def intervals(fit: ParametricFit, at: tuple[float, float]) -> dict[str, np.ndarray]:
@@ -169,7 +127,6 @@ def intervals(fit: ParametricFit, at: tuple[float, float]) -> dict[str, np.ndarr
 TIED = Surface(1.7, 400.0, 400.0, 0.3, 0.3)
 MUENNIGHOFF = Surface(1.87, 521.0, 1488.0, 0.353, 0.353)
 R_D = 15.4
-NO_END = np.zeros(3, dtype=bool)
 EPOCHS = (1, 1, 4, 12, 40)
 UNIQUE = (4e9, 4e10, 4e9, 1e9, 4e8)  # tokens, of the runs of one size
 AGAIN = (10.0, 40.0)  # epochs of the predictions
@@ -226,35 +183,6 @@ def form_estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str
     return {name: np.asarray(value) for name, value in result.items()}
 
 
-def form_oracle(cell: FormCell, points: Points) -> dict[str, float]:
-    """Widths of the intervals of one who knows the noise, linearised at the true surface (Cramer-Rao)."""
-    tied = cell.form == OVER_TRAINING
-    jacobian = free_slopes(points, cell.form, cell.surface, NO_END)
-    jacobian[:, 0] /= points.loss.mean()  # where E counts in units of the mean loss
-    mean_n, mean_d = np.log(points.n_params).mean(), np.log(points.n_tokens).mean()
-
-    def moved(k: int, step: float) -> dict[str, np.ndarray]:
-        e, a, b, alpha, beta = cell.surface.to_dict().values()
-        stars = [] if cell.surface.r_d is None else [cell.surface.r_d]
-        theta = np.array([e, np.log(a) - alpha * mean_n, np.log(b) - beta * mean_d, alpha, beta, *np.log(stars)])
-        if tied:
-            theta[3:] += step * (k == 3)
-        theta[k] += step * (not tied or k < 3)
-        e, a, b, alpha, beta = theta[:5]
-        rest = np.exp(theta[5:])
-        return form_estimates(
-            cell, points, Surface(e, np.exp(a + alpha * mean_n), np.exp(b + beta * mean_d), alpha, beta, *rest)
-        )
-
-    gradients = {name: np.zeros(jacobian.shape[1]) for name in moved(0, 0.0)}
-    for k in range(jacobian.shape[1]):
-        up, down = moved(k, 1e-5), moved(k, -1e-5)
-        for name, gradient in gradients.items():
-            gradient[k] = (up[name] - down[name]) / 2e-5
-    covariance = cell.s**2 * np.linalg.inv(jacobian.T @ jacobian)
-    return {name: float(2 * Z95 * np.sqrt(one @ covariance @ one)) for name, one in gradients.items()}
-
-
 def missing(name: str, gone: dict[str, str], form: str) -> bool:
     """Whether a result withholds the interval of this where these are not identified."""
     of_optimum = name == "a" or name.startswith(("N_opt", "D_opt"))
@@ -262,13 +190,12 @@ def missing(name: str, gone: dict[str, str], form: str) -> bool:
 
 
 def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99) -> dict[str, dict[str, float]]:
-    """Of each quantity: the share of studies whose 95% interval covers (one that is withheld does), the share `with an
-    interval`, and the `width`, the median over the oracle's."""
+    """Of each quantity: the share of studies whose 95% interval covers (one that is withheld does), and the share `with
+    an interval`."""
     rng = np.random.default_rng(seed)
     points = cell.points()
-    truth, known = form_estimates(cell, points, cell.surface), form_oracle(cell, points)
-    hits = dict.fromkeys(truth, 0)
-    widths: dict[str, list[float]] = {name: [] for name in truth}
+    truth = form_estimates(cell, points, cell.surface)
+    hits, withheld = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
     for study in range(studies):
         loss = points.loss * np.exp(cell.s * rng.standard_normal(len(points)))
         drawn = Points(points.n_params, points.n_tokens, points.flops, loss, unique_tokens=points.unique_tokens)
@@ -278,19 +205,10 @@ def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99
         values = form_estimates(cell, points, fit.draws.surface)
         for name, value in values.items():
             low, high = fit.draws.interval(value)
-            if missing(name, gone, cell.form):
-                hits[name] += 1
-                continue
-            hits[name] += low <= truth[name] <= high
-            widths[name].append(high - low)
-    return {
-        name: {
-            "covers": hits[name] / studies,
-            "with an interval": len(widths[name]) / studies,
-            "width": float(np.median(widths[name])) / known[name] if widths[name] else math.nan,
-        }
-        for name in truth
-    }
+            is_missing = missing(name, gone, cell.form)
+            withheld[name] += is_missing
+            hits[name] += is_missing or bool(low <= truth[name] <= high)
+    return {name: {"covers": hits[name] / studies, "with an interval": 1 - withheld[name] / studies} for name in truth}
 
 
 STUDIES, FORM_STUDIES = 300, 200
