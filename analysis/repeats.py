@@ -59,9 +59,8 @@ class Trained:
         run = rundir.spec()
         held_out = {}
         for row in held_out_losses(path, run.training)[0]:
-            if not row["merged"]:
-                weights, over = str(row.get("weights_sha256") or ""), row["settings"]["validation_tokens"]
-                held_out[int(row["step"])] = HeldOut(float(row["loss"]), int(row["n_tokens"]), weights, over)
+            weights, over = str(row.get("weights_sha256") or ""), row["settings"]["validation_tokens"]
+            held_out[int(row["step"])] = HeldOut(float(row["loss"]), int(row["n_tokens"]), weights, over)
         losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
         return cls(run, rundir.record(), rundir.attempts(), losses, held_out)
 

@@ -1,4 +1,4 @@
-"""The held-out losses of a run, from its evaluations on disk: of its checkpoints, and of merged weights."""
+"""The held-out losses of a run, from its evaluations on disk."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from data.files import read_object, reading
-from scaling.study.merging import are_source_steps
 from scaling.study.training import Training
 
 
 def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The held-out losses of a run, and how many files hold none, by reason: of another version, which the next
-    evaluation replaces; or of weights merged when merge_last or merge_fraction was another. Raises InputError for a
-    damaged file."""
+    evaluation replaces. Raises InputError for a damaged file."""
     evaluations = list[dict[str, Any]]()
-    bad = others = 0
-    for path in sorted(run.glob("*evals/*/validation.json")):
+    bad = 0
+    for path in sorted(run.glob("evals/*/validation.json")):
         with reading(path, "`scaling eval study` makes it again"):
             result = read_object(path)
             name, step = result.get("run_id", run.name), result.get("step", path.parent.name)
@@ -33,11 +31,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
             settings = {"validation_tokens": result["settings"]["validation_tokens"]}
-            if "merged_steps" in result and not are_source_steps(result["merged_steps"], step, training):
-                others += 1
-                continue
-            evaluations.append(result | values | {"settings": settings, "merged": path.parts[-3] == "merged-evals"})
+            evaluations.append(result | values | {"settings": settings})
         except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
-    why = {"evaluations that cannot be read": bad, "evaluations of weights merged otherwise": others}
-    return evaluations, {reason: count for reason, count in why.items() if count}
+    return evaluations, {"evaluations that cannot be read": bad} if bad else {}

@@ -32,7 +32,7 @@ from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
 from scaling.study.run import decisive
-from scaling.study.schedule import MERGED, phase
+from scaling.study.schedule import phase
 from scaling.study.schema import FORECAST
 from scaling.study.training import Training
 
@@ -52,7 +52,7 @@ def load_tables(
     `curves`: one row a logged step, its loss in nats a token, `n_tokens` so far, cumulative training FLOP by
     convention, both of a branch with its trunk's. `runs`: also those named that have not begun; `epochs`: tokens over
     those of the training split, NaN without a corpus.
-    `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
+    `phase` of curves and evals: undecayed, decaying or decayed (scaling.study.schedule).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: that of
     the stored fit. With `validation_tokens` held-out losses over another number of tokens are left out and
@@ -195,7 +195,7 @@ def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
 
 def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
     frames = [
-        _with_cost(pd.DataFrame(run.evals).reindex(columns=[*_EVAL_COLUMNS, "merged"]), run.header)
+        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)), run.header)
         for run in runs
         if run.header is not None and run.evals
     ]
@@ -294,8 +294,6 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
     frame["warmup"] = frame["n_tokens"] <= warmup
     training = _training(header)
     frame["phase"] = [phase(int(step), training) for step in frame["step"]]
-    if "merged" in frame:
-        frame.loc[frame.pop("merged").astype(bool), "phase"] = MERGED
     return frame
 
 

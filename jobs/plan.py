@@ -286,7 +286,7 @@ def _evaluations_of(
         for run in (runs[name] for name in element):
             kind = run.kind
             estimates[kind] = evaluation(kind)
-            evaluated = len(run.checkpoint_steps) + len(run.merged_after)  # of these at most as long
+            evaluated = len(run.checkpoint_steps)  # of these at most as long
             seconds += estimates[kind].seconds * evaluated
             pieces += evaluated
         total += seconds

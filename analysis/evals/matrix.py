@@ -19,16 +19,12 @@ from typing import Any
 from arch.amounts import counted
 from arch.errors import InputError
 from data.files import read_object, write_json
-from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
 
 from .results import SCHEMA, Result, read_result
 from .task import MissingData, Task
 
-CHECKPOINTS, MERGED = "checkpoints", "merged"
-RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
-OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
 SHOWN = 3  # checkpoints that a line names
 DAMAGED = (
     "it is damaged (a file is missing or has another size than its manifest says, or it was saved after another step): "
@@ -47,19 +43,9 @@ class RunCheckpoint(Checkpoint):
         return self.run.training.precision == "bf16"
 
     @property
-    def is_merged(self) -> bool:
-        """Whether these weights are the mean of the run's last weights (scaling.trainer.merging) and no checkpoint of
-        the run."""
-        return self.path.parent.name == MERGED
-
-    @property
-    def name(self) -> str:
-        return f"{super().name}, merged" if self.is_merged else super().name
-
-    @property
     def results(self) -> Path:
         """The directory of the checkpoint's results, claims and failures."""
-        return self.path.parent.parent / RESULTS[self.path.parent.name] / self.path.name
+        return self.path.parent.parent / "evals" / self.path.name
 
 
 def open_checkpoint(path: Path, run: RunSpec) -> RunCheckpoint | None:
@@ -162,7 +148,6 @@ class Pair:
             settings=self.task.settings(),
             weights_sha256=self.checkpoint.weights_sha256,
             data_hash=data_hash,
-            merged_steps=manifest["merged"]["steps"] if self.checkpoint.is_merged else None,
             **cost,
         )
         self._write(self.path, result.to_dict())
@@ -211,8 +196,8 @@ def matrix_of(
     which: str = "all",
     share: Mapping[str, set[int]] | None = None,
 ) -> Matrix:
-    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged weights included), "last" (of each run) or
-    "STEP,STEP"; share: by run_id, only these steps (none: all).
+    """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP";
+    share: by run_id, only these steps (none: all).
 
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
     a step without a checkpoint.
@@ -232,8 +217,6 @@ def matrix_of(
             matrix.refuse(task.name, str(error).removeprefix(f"{task.name}: "), len(checkpoints))
     for checkpoint in checkpoints:
         for task, data_hash in hashes.items():
-            if checkpoint.is_merged and task.name not in OF_MERGED:
-                continue
             pair = Pair(checkpoint, task, data_hash)
             if checkpoint.left_out and pair.stored() is None:
                 matrix.refuse(pair.name, f"its weights {LEFT_OUT}")
@@ -245,19 +228,13 @@ def matrix_of(
 def _chosen(
     runs_dir: Path, runs: Sequence[RunSpec], which: str, share: Mapping[str, set[int]]
 ) -> list[tuple[RunSpec, Path]]:
-    """The runs' checkpoints, and after those of each run its merged weights, which never count as its last
-    checkpoint."""
     chosen = []
     for run in runs:
-        paths = sorted((runs_dir / run.run_id / CHECKPOINTS).glob("[0-9]*"))
+        paths = sorted((runs_dir / run.run_id / "checkpoints").glob("[0-9]*"))
         if unknown := share.get(run.run_id, set()) - {int(path.name) for path in paths}:
             raise InputError(f"--checkpoint {run.run_id}/{min(unknown)}: this run has no checkpoint of that step")
         if which == "last":
             paths = paths[-1:]
-        else:
-            merged = sorted((runs_dir / run.run_id / MERGED).glob("[0-9]*"))
-            of_run = RunDir(runs_dir / run.run_id)
-            paths += [path for path in merged if of_run.has_merged(int(path.name), run.training)]
         chosen += [(run, path) for path in paths]
     if which not in ("all", "last"):
         words = [word.strip() for word in which.split(",")]
@@ -301,8 +278,8 @@ def read_current(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task])
     hashes: dict[str, str | None] = {}
     refused: dict[str, str] = {}
     for run in runs:
-        for folder in sorted((runs_dir / run.run_id / RESULTS[CHECKPOINTS]).glob("[0-9]*")):
-            checkpoint = open_checkpoint(runs_dir / run.run_id / CHECKPOINTS / folder.name, run)
+        for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*")):
+            checkpoint = open_checkpoint(runs_dir / run.run_id / "checkpoints" / folder.name, run)
             for name in sorted({path.stem for path in folder.iterdir() if path.suffix in (".json", ".failed")}):
                 if (task := known.get(name)) and name not in hashes and name not in refused:
                     try:

@@ -24,9 +24,8 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The values of one task on one checkpoint, with everything that decided them. merged_steps: of the mean of the
-    run's last weights the steps that were averaged; seconds: of the evaluation; setup_seconds: before it, for model and
-    data; forward_tokens: that passed through the model."""
+    """The values of one task on one checkpoint, with everything that decided them. seconds: of the evaluation;
+    setup_seconds: before it, for model and data; forward_tokens: that passed through the model."""
 
     run_id: str
     step: int
@@ -38,7 +37,6 @@ class Result:
     settings: Mapping[str, Any]
     weights_sha256: str
     data_hash: str
-    merged_steps: Sequence[int] | None = None
     device: str = ""
     seconds: float = 0.0
     setup_seconds: float = 0.0
@@ -57,14 +55,11 @@ class Result:
     def plain(self) -> dict[str, Any]:
         """With the numbers alone, for JSON."""
         place = {"run_id": self.run_id, "step": self.step, "n_tokens": self.n_tokens, "task": self.task}
-        return place | {"values": self.numbers, "merged": self.merged_steps is not None}
+        return place | {"values": self.numbers}
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the result's file."""
-        content = {"schema": SCHEMA} | asdict(self)
-        if self.merged_steps is None:
-            del content["merged_steps"]
-        return content
+        return {"schema": SCHEMA} | asdict(self)
 
 
 def read_result(path: Path) -> Result:

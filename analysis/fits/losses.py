@@ -17,7 +17,7 @@ from analysis.fits.smooth import smooth
 from analysis.run_table import RunTable
 from arch.amounts import counted
 from arch.errors import InputError
-from scaling.study.schedule import DECAYED, DECAYING, MERGED, UNDECAYED
+from scaling.study.schedule import DECAYED, DECAYING, UNDECAYED
 
 AUTO = "auto"
 NO_ROWS = np.zeros(0, dtype=int)
@@ -29,7 +29,6 @@ PHASES: dict[str, str] = {
     UNDECAYED: "before any decay",
     DECAYING: "inside a decay",
     DECAYED: "at the end of a decay",
-    MERGED: "of merged weights",
 }
 
 

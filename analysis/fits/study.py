@@ -22,7 +22,6 @@ from analysis.fits.compared import compare_study, contexts
 from analysis.fits.envelope import ESTIMAND, METHOD, NO_SEEDS, Curves, fit_envelope, owner_at_ends
 from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
 from analysis.fits.losses import NO_CURVE, described, resolved
-from analysis.fits.merged import merged_offsets
 from analysis.fits.noise import SeedNoise, SeedNoises, degrees_text
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, prepare, read_again, under, whole_curves
@@ -113,7 +112,6 @@ def fit_study(
         not_paired=tuple(whole.not_paired()),
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
         points=described(table, settings),
-        merged=merged_offsets(table, settings.level),
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
         left_out=tuple(_left_out(runs)),

@@ -144,17 +144,6 @@ class Variants:
 
 
 @dataclass(frozen=True)
-class MergedOffset:
-    """ln of a trunk's merged loss less ln of the decayed loss of its branch of the same tokens: the mean of `n_pairs`
-    pairs of `n_trunks` trunks."""
-
-    n_pairs: int
-    n_trunks: int
-    sizes: tuple[str, ...]
-    offset: Estimate
-
-
-@dataclass(frozen=True)
 class Choice:
     """A factor of N_opt, or a share of the loss, and the share of the compute that it wastes."""
 
@@ -179,7 +168,7 @@ class StudyFits(Stored):
     inputs_hash: of settings and files; inputs: sha256 of each run's metrics. conventions: C, N and L by name, and their
     units. groups: what was fitted together; fits: by every approach under the study's convention, and the envelope
     under the others; not_fitted: with reasons. points: which phase of the learning rate is fitted (None: no rate
-    decays); merged: how far merged losses lie above decayed ones. intervals, seed_noise, not_paired: of the envelopes.
+    decays). intervals, seed_noise, not_paired: of the envelopes.
     verdicts: the lowest losses, for each point of the axes. left_out: runs that no group is fitted to; skipped: of
     which rows are left out; both with reasons. The rest: analysis.fits.study has what each part is.
     """
@@ -197,7 +186,6 @@ class StudyFits(Stored):
     not_paired: tuple[NotPaired, ...]
     verdicts: tuple[LowestLoss, ...]
     points: dict[str, Any] | None = None
-    merged: dict[str, MergedOffset] = field(default_factory=dict)
     comparisons: tuple[Compared, ...] = ()
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)

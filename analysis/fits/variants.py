@@ -20,7 +20,6 @@ from scipy import stats
 from analysis.fits.pairwise import LOSS, compared
 from analysis.fits.study_fits import Variant, VariantFamily, Variants
 from analysis.run_table import RunTable
-from scaling.study.schedule import MERGED
 
 ALIKE = 1.1  # shapes of one family: the largest has so many times the parameters of the smallest
 
@@ -98,15 +97,13 @@ def _read(arch: str, name: str, runs: pd.DataFrame, evals: pd.DataFrame) -> tupl
     one_size = runs["size"].nunique() == 1
     labels, n_params, flops = list[str](), list[int](), list[float]()
     losses: list[dict[tuple[int, str], dict[int, float]]] = []  # by variant, (tokens, phase), seed
-    # a merged loss stands for a decay, less an offset that is not known here
-    rows = evals[evals["phase"] != MERGED] if "phase" in evals else evals
     seed_of = dict(zip(runs["run_id"], runs["seed"].astype(int), strict=True))
     for (size, point), own in runs.groupby(["size", "point"], sort=False):
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
         n_params.append(int(own["n_params_non_embedding"].iloc[0]))
         flops.append(float(own["flops_per_token_exact"].iloc[0]))
         losses.append({})
-        for row in rows[rows["run_id"].isin(own["run_id"])].to_dict("records"):
+        for row in evals[evals["run_id"].isin(own["run_id"])].to_dict("records"):
             at = int(row["n_tokens"]), str(row["phase"])
             losses[-1].setdefault(at, {})[seed_of[row["run_id"]]] = math.log(row["loss"])
     family = VariantFamily(arch, name, tuple(labels))

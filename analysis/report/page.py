@@ -28,7 +28,6 @@ from analysis.report.laws import approach_reasons, approach_rows, check_rows, la
 from analysis.report.left_out import left_out_lines
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
-from analysis.report.merged import merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.report.task_tables import downstream_notes, task_tables
@@ -146,7 +145,6 @@ def sections_of(study: Study) -> Iterator[Section]:
         yield _laws(fits)
         yield from _comparisons(fits)
     yield from map(_forecast, study.forecast)
-    yield _merged(fits)
     if not is_of_variants(fits):
         yield _curves(study)
     yield _held_out(study)
@@ -190,12 +188,6 @@ def _variants(fits: StudyFits) -> Section:
         [Table("variants", variant_rows(fits))],
         variant_notes(fits),
     )
-
-
-def _merged(fits: StudyFits) -> Section:
-    table = Table("merged", merged_rows(fits))
-    notes = merged_notes(fits) if table.rows else []
-    return Section("Merged weights in the place of a decay", tables=[table], notes=notes)
 
 
 def _laws(fits: StudyFits) -> Section:

@@ -17,8 +17,8 @@ from data.units import loss_unit
 
 
 def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
-    own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
-    best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
+    evals = tables.evals
+    best = evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(evals) else pd.DataFrame()
     settings, unused = fits.settings, {run["run_id"]: run["why"] for run in fits.left_out}
     curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
@@ -48,19 +48,17 @@ def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
 
 def checkpoint_rows(tables: RunTable) -> list[dict[str, str]]:
     """A row an evaluated checkpoint."""
-    merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
     unit = loss_unit(tables.runs["tokenizer"])
     return [
         {
             "run": str(row["run_id"]),
-            "weights": "merged" if is_merged else "",
             "step": str(row["step"]),
             "tokens": str(row["n_tokens"]),
             "C (FLOP, exact)": shown(row["flops_exact"], ".6g"),
             f"loss ({unit})": shown(row["loss"], ".4f"),
             "bits/byte": shown(row["bits_per_byte"], ".4f"),
         }
-        for row, is_merged in zip(tables.evals.to_dict("records"), merged, strict=True)
+        for row in tables.evals.to_dict("records")
     ]
 
 

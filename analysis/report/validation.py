@@ -22,7 +22,6 @@ def validation_figure(fits: StudyFits, tables: RunTable, baseline: dict[str, Any
     tables = grouped(tables, fits.settings)
     runs = tables.runs[tables.runs["left_out"] == ""].set_index("run_id")
     evals = tables.evals[tables.evals["run_id"].isin(runs.index)]
-    evals = evals[evals["phase"] != "merged"] if "phase" in evals else evals
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))
     if evals.empty:
         return None

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ..study.run import RunSpec
 
 OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
-OF_EVALS = ("evals/[0-9]*/*.json", "merged-evals/[0-9]*/*.json")
-OF_STEPS = ("checkpoints/[0-9]*", "merged/[0-9]*")
+OF_EVALS = ("evals/[0-9]*/*.json",)
+OF_STEPS = ("checkpoints/[0-9]*",)
 OF_CORPUS = ("tokenizer*", "validation*.idx")
 OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.parquet", "difficulty/*.json")
 

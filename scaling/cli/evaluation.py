@@ -230,7 +230,7 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
     """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
 
     Returns pairs, done (now), n_failed, failed {reason: [names]}, warnings, and results: the numbers of all pairs that
-    have them, as {run_id, step, n_tokens, task, values, merged}.
+    have them, as {run_id, step, n_tokens, task, values}.
     """
     from analysis.claims import clear
 
@@ -254,8 +254,6 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
         seconds = sum(result.seconds + result.setup_seconds for result in done)
         n_tokens = sum(result.forward_tokens for result in done)
         request.say(f"eval: {len(done)} done, {n_tokens:,} tokens read in {duration(seconds)} of all workers together")
-    for line in not_merged(request):
-        request.say(line)
     return {
         "pairs": n_all,
         "done": len(done),
@@ -338,22 +336,6 @@ class EvalProgress:
 def _work_of(pair: Pair) -> float:
     """Of a token, by the model's cost."""
     return expected_work(pair.checkpoint.run) / pair.checkpoint.run.n_tokens
-
-
-def not_merged(request: Request) -> list[str]:
-    """A line for each trained run that lacks merged points which the study asks for."""
-    lines = []
-    for run in request.runs:
-        rundir = request.rundir(run)
-        if run.merged_after and rundir.status()["state"] == "done":
-            missing = [step for step in run.merged_after if not rundir.has_merged(step, run.training)]
-            if missing:
-                lines.append(
-                    f"eval: {run.run_id} has no merged weights after steps {', '.join(map(str, missing))}: it was "
-                    f"trained without training.merge_last or with another, or they were lost; remove its directory to "
-                    f"train it again"
-                )
-    return lines
 
 
 def current_results(request: Request, options: EvalOptions = ALL) -> CurrentResults:

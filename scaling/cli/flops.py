@@ -6,7 +6,6 @@ This module adds the command to those of the flops package, which may not know o
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,17 +65,17 @@ def to_dict(costs: StudyCost) -> dict[str, Any]:
 
     rows: list[dict[str, Any]] = []
     for row in costs.runs:
-        run, disk = row.run, asdict(row.disk)
+        run = row.run
         rows.append(
             {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed, "point": label_of(run.point)}
             | {"n_params_non_embedding": row.n_params_non_embedding, "n_tokens": row.n_tokens, "n_steps": row.n_steps}
             | {"flops": row.flops, "devices": row.devices, "device_hours": row.device_hours}
             | {"wall_seconds": row.wall_seconds, "pace": row.pace.basis, "bound_by": row.pace.bound_by}
             | {"memory_bytes": row.memory_bytes, "state_bytes": row.state_bytes}
-            | disk
+            | {"n_checkpoints": row.n_checkpoints, "checkpoint_bytes": row.checkpoint_bytes}
         )
-    summed = ("n_tokens", "n_steps", "flops", "device_hours", "state_bytes")
-    totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in summed} | asdict(costs.disk)
+    summed = ("n_tokens", "n_steps", "flops", "device_hours", "state_bytes", "n_checkpoints")
+    totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in (*summed, "checkpoint_bytes")}
     totals |= {"n_runs": len(rows), "wall_seconds": costs.wall_seconds, "pf_days": costs.flops / PF_DAY}
     return {
         **{"study": costs.study, "device": costs.device.name, "gpus": costs.n_devices, "runs_at_once": costs.at_once},
@@ -102,7 +101,6 @@ def table_of(costs: StudyCost) -> Table:
         Column("n_checkpoints", csv_only=True),
         Column("checkpoint_bytes", "check-\npoints", si),
         Column("state_bytes", "states", si),
-        *(Column(key, csv_only=True) for key in ("n_merged", "merged_bytes", "merging_bytes")),
     ]
     further = f", {NEXT_S[unit]:g} s for each further run of the same {'GPU' if unit == 'GPU' else 'process'}"
     several = further if costs.first_start_seconds > 1e-6 else ""
@@ -111,13 +109,11 @@ def table_of(costs: StudyCost) -> Table:
         f"{f'{costs.at_once} at once' if costs.at_once > 1 else 'one after the other'}"
     )
     data = to_dict(costs)
-    merged = costs.disk.merged_words
     notes = [
         f"{costs.flops / PF_DAY:,.4g} PF-days, convention {costs.convention}. Peak: "
         f"{device.peak_flops_per_s / 1e12:,.4g} TFLOP/s in {device.precision} ({device.source}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
         f"restarts; {START_S[unit]:g} s from the start of a process to its first step{several}.",
-        *([f"Beside these: {merged}."] if merged else []),
         *_bases(costs),
     ]
     return Table(title, columns, [*data["runs"], {"run_id": "total"} | data["totals"]], notes, last=1)

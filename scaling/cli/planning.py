@@ -160,28 +160,23 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
 
 
 def evaluation_time(request: Request) -> list[str]:
-    """A line on the time of all planned evaluations of checkpoints and merged points, with those done; none where the
-    tasks' data or the corpus are not there to know."""
-    from analysis.evals.matrix import OF_MERGED
-
+    """A line on the time of all planned evaluations; none where the tasks' data or the corpus are not there to know."""
     try:
         tokens = planned_tokens(request)
     except InputError:
         return []
-    pace, seconds, n_checkpoints, n_merged = pace_here(request), 0.0, 0, 0
+    pace, seconds, n_checkpoints = pace_here(request), 0.0, 0
     for run in request.runs:
-        n_checkpoints, n_merged = n_checkpoints + len(run.checkpoint_steps), n_merged + len(run.merged_after)
+        n_checkpoints += len(run.checkpoint_steps)
         for task, n_tokens in tokens[run.run_id].items():
-            merged = len(run.merged_after) if task in OF_MERGED else 0
-            seconds += pace.seconds(task, run, n_tokens) * (len(run.checkpoint_steps) + merged)
+            seconds += pace.seconds(task, run, n_tokens) * len(run.checkpoint_steps)
     known = {task for of_run in tokens.values() for task in of_run}
     unknown = [
         word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in known
     ]
     workers = at_once(request.study.jobs.parallel, 1)
-    also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
     return [
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} ({pace.basis} pace)"
+        f"{counted(n_checkpoints, 'checkpoint')}, {counted(workers, 'worker')} ({pace.basis} pace)"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     ]

@@ -94,7 +94,7 @@ def status_rows(
     study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
 ) -> list[dict[str, Any]]:
     """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
-    known: `to_evaluate`, the pairs of a planned checkpoint or merged point and a task, is None then, and `evaluated`
+    known: `to_evaluate`, the pairs of a planned checkpoint and a task, is None then, and `evaluated`
     counts what there is of any task.
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
@@ -129,8 +129,8 @@ def status_rows(
                 "tokens_per_s": last.get("tokens_per_s"),
                 "checkpoints": len(saved),
                 "weights": None if not saved else "elsewhere" if elsewhere else "here",
-                "evaluated": _evaluated(rundir, run, None if tasks is None else {f"{task}.json" for task in tasks}),
-                "to_evaluate": None if tasks is None else _to_evaluate(run, tasks),
+                "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
+                "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
                 "seconds_left": _seconds_left(run, last)
                 if status["state"] not in ("done", "failed", OTHER_SETTINGS)
                 else None,
@@ -161,16 +161,9 @@ def _other_settings(rundir: RunDir, run: RunSpec) -> str | None:
     return None
 
 
-def _to_evaluate(run: RunSpec, tasks: Sequence[str]) -> int:
-    """Merged points are evaluated on the held-out loss alone."""
-    return len(run.checkpoint_steps) * len(tasks) + len(run.merged_after) * (VALIDATION in tasks)
-
-
-def _evaluated(rundir: RunDir, run: RunSpec, names: set[str] | None) -> int:
+def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
     """Results of the files `names` (None: of all tasks), valid or not: `scaling eval` checks them."""
-    count = sum(
-        (rundir.path / "merged-evals" / f"{step:08d}" / f"{VALIDATION}.json").is_file() for step in run.merged_after
-    )
+    count = 0
     with contextlib.suppress(FileNotFoundError):
         for folder in os.scandir(rundir.path / "evals"):
             if folder.name[:1].isdigit():

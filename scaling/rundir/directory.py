@@ -3,7 +3,6 @@
 run.json               what the run is (module prepare)      metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
 state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
-merged/<step>          the mean of the last weights, and of it        merged-evals/<step>/<task>.json
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from pydantic import ValidationError
 from arch.errors import InputError, shown
 from data.files import read_object, remove_unfinished, write_json
 
-from ..study.merging import are_source_steps
 from ..study.run import RunSpec
 from ..study.schedule import decay_start
 from ..study.training import Training
@@ -57,14 +55,6 @@ class RunDir:
 
     def checkpoint(self, step: int) -> Path:
         return self.path / "checkpoints" / f"{step:08d}"
-
-    def merged(self, step: int) -> Path:
-        return self.path / "merged" / f"{step:08d}"
-
-    def has_merged(self, step: int, training: Training) -> bool:
-        """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
-        manifest = read_saved(self.merged(step), verify=False, partial=True)
-        return manifest is not None and are_source_steps(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"

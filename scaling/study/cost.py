@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arch.amounts import byte_size, counted, counted_of
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_token, training_memory
 from flops.hardware import DEVICES, FILLED, Device
 from flops.pace import START_S, Pace, makespan, pace, start_of
 
-from .merging import most_sources
 from .run import RunSpec
 
 if TYPE_CHECKING:
@@ -65,37 +64,9 @@ def states_kept(run: RunSpec) -> int:
     return len({*run.state_steps[-run.training.keep_states :], *run.branch_steps})
 
 
-@dataclass(frozen=True)
-class Disk:
-    """Checkpoints and merged points of runs with their bytes; merging_bytes: of the fp32 weights that a merged point
-    is made of, the most at once, which go as the points are written."""
-
-    n_checkpoints: int
-    checkpoint_bytes: float
-    n_merged: int
-    merged_bytes: float
-    merging_bytes: float
-
-    @classmethod
-    def of(cls, run: RunSpec) -> Disk:
-        n_checkpoints, n_merged = len(run.checkpoint_steps), len(run.merged_after)
-        one, source = (checkpoint_bytes(run.config, kind) for kind in (run.training.checkpoint_dtype, "fp32"))
-        merging = most_sources(run.merged_after, run.training) * source
-        return cls(n_checkpoints, n_checkpoints * one, n_merged, n_merged * one, merging)
-
-    @classmethod
-    def sum(cls, parts: Sequence[Disk]) -> Disk:
-        return cls(*(sum(getattr(part, field.name) for part in parts) for field in fields(cls)))
-
-    @property
-    def merged_words(self) -> str:
-        """The merged points in words; "" without any."""
-        if not self.n_merged:
-            return ""
-        return (
-            f"{counted(self.n_merged, 'merged point')} ({byte_size(self.merged_bytes)}, and up to "
-            f"{byte_size(self.merging_bytes)} of weights that they are of while the runs train)"
-        )
+def bytes_of_checkpoints(run: RunSpec) -> float:
+    """Of all that the run writes."""
+    return len(run.checkpoint_steps) * checkpoint_bytes(run.config, run.training.checkpoint_dtype)
 
 
 @dataclass(frozen=True)
@@ -114,7 +85,8 @@ class RunCost:
     pace: Pace
     memory_bytes: float | None
     state_bytes: float
-    disk: Disk
+    n_checkpoints: int
+    checkpoint_bytes: float
 
     @property
     def device_hours(self) -> float:
@@ -138,10 +110,6 @@ class StudyCost:
     @property
     def flops(self) -> float:
         return math.fsum(row.flops for row in self.runs)
-
-    @property
-    def disk(self) -> Disk:
-        return Disk.sum([row.disk for row in self.runs])
 
     @property
     def first_start_seconds(self) -> float:
@@ -178,7 +146,8 @@ def study_cost(
             pace=step,
             memory_bytes=memory_bytes(run, used, device.unit == "GPU"),
             state_bytes=states_kept(run) * state_bytes(run.config, run.training.zero_stage),
-            disk=Disk.of(run),
+            n_checkpoints=len(run.checkpoint_steps),
+            checkpoint_bytes=bytes_of_checkpoints(run),
         )
         rows.append(row)
     warnings = [*_uneven(runs, device, share), *_idle(rows, device), *_too_large(rows, device)]

@@ -176,9 +176,7 @@ def _unread(study: StudyFile, by_set: dict[str, Any]) -> tuple[str, str] | None:
     for field, values in fields_of(study.grid.axes).items():
         sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
     follows_law = any(given.get("lr") == LAW for given in sections.values())
-    merges = any(given.get("merge_last") is not None for given in sections.values())
     needed = {"lr_law": (follows_law, "lr: law"), "lr_law_beyond": (follows_law, "lr: law")}
-    needed["merge_fraction"] = merges, "merge_last"
     for place, given in sections.items():
         for key, (is_there, what) in needed.items():
             if given.get(key) is not None and not is_there:

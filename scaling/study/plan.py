@@ -15,7 +15,7 @@ from flops import cost_table
 from flops.quantity import PF_DAY
 
 from .axes import unread
-from .cost import Disk
+from .cost import bytes_of_checkpoints
 from .run import RunSpec
 from .schema import FORECAST, role_text
 from .spec import StudySpec
@@ -47,7 +47,8 @@ class RunPlan:
     spec_hash: str | None
     flops: dict[str, float]
     spent_exact: float
-    disk: Disk
+    n_checkpoints: int
+    checkpoint_bytes: float
 
     @classmethod
     def of(cls, run: RunSpec) -> RunPlan:
@@ -72,14 +73,14 @@ class RunPlan:
             spec_hash=None if run.is_pending else run.spec_hash,
             flops={name: float(per_token) * run.n_tokens for name, per_token in per_token_of.items()},
             spent_exact=float(per_token_of["exact"]) * run.trained_tokens,
-            disk=Disk.of(run),
+            n_checkpoints=len(run.checkpoint_steps),
+            checkpoint_bytes=bytes_of_checkpoints(run),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: FLOP keys name their convention."""
         row = asdict(self)
-        flops, disk = row.pop("flops"), row.pop("disk")
-        return row | {f"flops_{name}": value for name, value in flops.items()} | disk
+        return row | {f"flops_{name}": value for name, value in row.pop("flops").items()}
 
 
 @dataclass
@@ -102,12 +103,17 @@ class Plan:
         return sum(run.trained_tokens for run in self.runs)
 
     @property
-    def disk(self) -> Disk:
-        return Disk.sum([run.disk for run in self.runs])
+    def n_checkpoints(self) -> int:
+        return sum(run.n_checkpoints for run in self.runs)
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        return sum(run.checkpoint_bytes for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         whole = self.flops_exact
-        totals = {"n_runs": len(self.runs), "n_tokens": self.n_tokens, "flops_exact": whole, **asdict(self.disk)}
+        totals = {"n_runs": len(self.runs), "n_tokens": self.n_tokens, "flops_exact": whole}
+        totals |= {"n_checkpoints": self.n_checkpoints, "checkpoint_bytes": self.checkpoint_bytes}
         return {
             "study": self.study.name,
             "directory": str(self.study.directory),
@@ -208,15 +214,14 @@ def _span(values: Sequence[Any], form: Callable[[Any], str]) -> str:
 
 def _closing(plan: Plan, n_lines: int) -> list[str]:
     """The lines below the table."""
-    runs, disk = plan.runs, plan.disk
+    runs = plan.runs
     n_branches, n_forecast = sum(bool(run.trunk) for run in runs), sum(run.role == FORECAST for run in runs)
     parts = [f"{n_branches:,} of them branches"] * bool(n_branches) + [f"{n_forecast:,} forecast"] * bool(n_forecast)
     about = f" ({', '.join(parts)})" if parts else ""
-    merged = f", and {disk.merged_words}" if disk.n_merged else ""
     return [
         *[TOGETHER] * (n_lines < len(runs)),
         f"{counted(len(runs), 'run')}{about}, {count(plan.n_tokens)} tokens, "
-        f"{counted(disk.n_checkpoints, 'checkpoint')} ({byte_size(disk.checkpoint_bytes)}){merged}",
+        f"{counted(plan.n_checkpoints, 'checkpoint')} ({byte_size(plan.checkpoint_bytes)})",
         f"{'spent' if n_branches else 'C'} = {flop(plan.flops_exact, 4)} FLOP exact "
         f"({flop(plan.flops_exact / PF_DAY)} PF-days)",
         *plan.outlook,

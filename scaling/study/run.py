@@ -20,7 +20,6 @@ from data.share import share_of
 from data.vocabulary import portable
 
 from .axes import label_of
-from .merging import MERGE_KEYS, merged_after
 from .rate_law import Term
 from .schedule import FIELDS, READS, decay_start, planned_steps
 from .schema import FORECAST, OF_GRID, Corpus, Role
@@ -89,7 +88,6 @@ class RunSpec(Section):
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
-    merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
 
@@ -249,9 +247,7 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training]) -> list[RunSpec
         for label, training in branches.items()
     ]
     begin = {run.run_id: run.begins_after for run in runs}
-    ends = [run.n_steps for run in runs if run.n_steps <= trunk.n_steps]
-    merged = merged_after([*trunk.checkpoint_steps, *ends], trunk.training)
-    return [trunk.model_copy(update={"branches": begin, "merged_after": merged}), *runs]
+    return [trunk.model_copy(update={"branches": begin}), *runs]
 
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
@@ -289,6 +285,6 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 
 def decisive(training: Training) -> dict[str, Any]:
     """What of a resolved section `training` identifies a run, as JSON: not what has gone into its other fields, what
-    its schedule does not read, how weights are merged, or what is at its default."""
-    unread = {*GONE_INTO_OTHERS, *MERGE_KEYS, *FIELDS} - {"schedule", *READS[training.schedule]}
+    its schedule does not read, or what is at its default."""
+    unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *READS[training.schedule]}
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)

@@ -15,11 +15,10 @@ from arch.errors import InputError
 if TYPE_CHECKING:
     from .training import Training
 
-Phase = Literal["undecayed", "decaying", "decayed", "merged"]
+Phase = Literal["undecayed", "decaying", "decayed"]
 UNDECAYED: Phase = "undecayed"
 DECAYING: Phase = "decaying"
 DECAYED: Phase = "decayed"
-MERGED: Phase = "merged"  # of the mean of a trunk's last weights, before any decay
 CONSTANT, COSINE, WSD, INVERSE_SQRT = "constant", "cosine", "wsd", "inverse_sqrt"
 READS = {  # the fields that shape a schedule
     CONSTANT: (),

@@ -20,7 +20,6 @@ from flops import count_params
 
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
-from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .run import LawRate, RunSpec, each_once, same_trunk, with_branches
@@ -266,11 +265,10 @@ class StudySpec(StudyFile):
             rate=rate,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],
         )
-        merged = [] if resolved.branches else merged_after(shared.checkpoint_steps, resolved.training)
 
         def of_seed(seed: int) -> list[RunSpec]:
             run_id = f"{arch}-{size}-c{config.context_length}-s{seed}{suffix}"
-            run = shared.model_copy(update={"run_id": run_id, "seed": seed, "merged_after": merged})
+            run = shared.model_copy(update={"run_id": run_id, "seed": seed})
             return with_branches(run, resolved.branches) if resolved.branches else [run]
 
         return of_seed

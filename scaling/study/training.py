@@ -96,12 +96,6 @@ class Training(Section):
     branches: BranchPoints | None = None
     """Instead of `n_tokens`, with schedule `wsd`: lengths of runs that share a trunk at the constant rate; each
     trains only its own decay: docs/schedules.md."""
-    merge_last: Annotated[Count, Field(ge=2, le=100)] | None = None
-    """Also evaluate the mean of this many last weights of a trunk, as a cheap stand-in for a decay, at its
-    checkpoints and where it has the tokens of a branch: docs/schedules.md. It changes no trained weight and no run's
-    identity."""
-    merge_fraction: Annotated[Number, Field(gt=0, lt=1)] = 0.1
-    """With `merge_last`: the share of the tokens so far over which these weights are spread evenly."""
     n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
     """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
     checkpoint_tokens: TokenCounts | None = None

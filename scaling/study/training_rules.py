@@ -12,7 +12,6 @@ from typing import Any
 from arch.amounts import counted
 from arch.errors import InputError
 
-from .merging import MERGE_KEYS, check_merging
 from .schedule import CONSTANT, FIELDS, READS, WSD, check_schedule, decay_start
 from .training import Training, split_batch
 from .types import tokens_of
@@ -149,9 +148,8 @@ def _branched(given: Keys, model: Sized) -> Resolved:
                 f"training.{key} of {where} and training.branches both say how long its runs are: leave one of them out"
             )
     trunk_keys = {key: value for key, value in given.items() if key not in ("branches", "max_tokens")}
-    of_branch = {key: value for key, value in trunk_keys.items() if key not in MERGE_KEYS}
     points, notes = _branch_points(given["branches"], given.get("max_tokens"), model)
-    branches = {label: _counted(_ending_at(of_branch, tokens), model) for label, tokens in points.items()}
+    branches = {label: _counted(_ending_at(trunk_keys, tokens), model) for label, tokens in points.items()}
     starts = {label: decay_start(training) for label, training in branches.items()}
     if not starts[first := min(starts, key=lambda label: starts[label])]:
         raise InputError(
@@ -237,7 +235,6 @@ def _counted(given: Keys, model: Sized) -> Training:
             f"early)"
         )
     check_schedule(training, where)
-    check_merging(training, where)
     tokens = training.checkpoint_tokens
     if tokens is None:
         count = training.n_checkpoints

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import math
 import platform
-import shutil
 import sys
 import time
 from contextlib import ExitStack
@@ -38,7 +37,6 @@ from . import state
 from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
 from .kernel_check import check_kernels
-from .merging import Merger
 from .readings import Reading, Readings
 from .stepper import Stepper
 from .stop import StopRequest
@@ -104,9 +102,6 @@ class Trainer:
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
         self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
-        self.merger: Merger | None = None
-        if self.first_rank and run.merged_after:
-            self.merger = Merger(rundir, run, self.identity, self.probe, self.device, self.tokenizer, self._say)
 
     def train(self) -> int:
         """Make all steps, without turns of other runs; returns the exit code."""
@@ -160,8 +155,6 @@ class Trainer:
                 rows.flush()
             if step in self.due and not self._write_checkpoint(step):
                 return self._fail(step, "the probe loss of the checkpoint is not finite")
-            if self.merger is not None:  # before the state: what precedes a state must be on disk
-                self.merger.after(step, self.engine.model)
             if save_state or ends:
                 self._save_state(step)
             if ends:
@@ -241,10 +234,6 @@ class Trainer:
         self.stepper.forget()
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
-            if self.merger is not None:
-                warnings += self.merger.resume(step)
-            else:  # weights for means that the study no longer asks for
-                shutil.rmtree(self.rundir.path / "merge", ignore_errors=True)
             for warning in warnings:
                 print(warning, file=sys.stderr, flush=True)
         self._status("running", step)

@@ -108,12 +108,6 @@ def test_what_is_a_family():
         assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": change}), 0.95).families
 
 
-def test_merged_weights_are_no_variant():
-    tables = tables_of({("tnl", "6k", f"a={i}"): {0: [1.0, 0.9]} for i in (1, 2)})
-    tables.evals.loc[tables.evals["n_tokens"] == 200, "phase"] = "merged"
-    assert compare_variants(tables, 0.95).families[0].n_tokens == 100
-
-
 def test_what_cannot_be_compared_is_told():
     losses = {("tnl", "6k", "a=1"): {0: [1.0, 1.0]}, ("tnl", "6k", "a=2"): {1: [1.0, 1.0]}}
     (family,) = compare_variants(tables_of(losses), 0.95).families

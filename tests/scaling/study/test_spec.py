@@ -299,10 +299,6 @@ HUGE = "1" + 320 * "0"
 BAD = [
     (changed(training={"lr_law": "r.json", "lr": 1e-3}), f"training.lr_law is read with lr: law alone, {READ_NOWHERE}"),
     (
-        changed(training={"merge_fraction": 0.2}),
-        f"training.merge_fraction is read with merge_last alone, {READ_NOWHERE}",
-    ),
-    (
         changed(training={"n_checkpoints": 3, "checkpoint_tokens": [5000]}),
         "training.n_checkpoints means nothing beside checkpoint_tokens: leave one of them out",
     ),
