@@ -69,7 +69,7 @@ NAMED = (
     (sizes_schema.SizesOfStudy, "list of sizes, or a mapping"),
     (values.Size, "size"),
     (values.RunKey, "`arch/size`"),
-    (axes.Axes, "{field: list of values}, or {name: {field: list of values}}"),
+    (axes.AxesOfGrid, "{field: list of values}, or {name: {point: {field: value}}}"),
     (values.ResourceKey, "key"),
 )
 

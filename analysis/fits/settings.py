@@ -65,8 +65,7 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
     """Of a study: its section `fit`, and how its grid says that nuisance axes are resolved."""
     from scaling.study.axes import short
 
-    axes = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
-    return FitSettings(**fit.model_dump(), nuisance=axes)
+    return FitSettings(**fit.model_dump(), nuisance={short(axis): by for axis, by in grid.nuisance.items()})
 
 
 def as_it_stands(convention: str) -> FitSettings:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, ValidationError
 
-from arch.config import means, reads
+from arch.config import means
 from arch.errors import nearest, shown
 
 from .model_section import model_changes
@@ -22,6 +22,7 @@ from .training import Training
 from .types import refuse_at
 
 Point = tuple[tuple[str, Any], ...]
+Axes = dict[str, list[Any]]  # values by field, or points (Named) by the name of an axis
 By = Literal["best"]
 LENGTHS = ("training.n_tokens",)  # how far a run goes: the D of the laws, no group of its own
 NEVER = {  # fields that are no axis, and why
@@ -43,7 +44,7 @@ NEVER = {  # fields that are no axis, and why
     "model.vocab_size": "it follows from corpus.tokenizer",
 }
 SECTIONS = ("training", "model")
-HOW = "write training.FIELD: [..] or model.FIELD: [..], or a name with fields that vary together"
+HOW = "write training.FIELD: [..] or model.FIELD: [..], or a name with points as {deep: {model.n_layers: 24}, ..}"
 POINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")  # it is part of the names of runs
 
 
@@ -75,40 +76,29 @@ def value_text(value: Any) -> str:
     return text.replace(", ", "/").replace("=", ":")
 
 
-def points_of(axes: Mapping[str, Mapping[str, list[Any]]], arch: str, fixed: Mapping[str, Any]) -> Iterator[Point]:
-    """The points of an architecture, each once: fields that mean nothing to it are left out. fixed: values by field
-    that --set gave, which win."""
+def points_of(axes: Axes, arch: str, fixed: Mapping[str, Any]) -> Iterator[Point]:
+    """The points of an architecture, each once, without the fields that mean nothing to it. fixed: values by field that
+    --set gave, which win."""
     steps = [
-        [tuple(zip(axis, values, strict=True)) for values in zip(*axis.values(), strict=True)]
-        for axis in axes.values()
-        if not _changes_nothing(axis, arch)
+        [(axis, fixed.get(axis, value)) for value in values]
+        for axis, values in axes.items()
+        if _means_something(axis, arch)
     ]
-    seen = []
-    for chosen in itertools.product(*steps):
-        point = tuple(
-            (field, fixed.get(field, value))
-            for field, value in itertools.chain.from_iterable(chosen)
-            if not field.startswith("model.") or reads(arch, short(field))
-        )
-        if point not in seen:  # values may be lists
-            seen.append(point)
+    points: list[Point] = []
+    for point in itertools.product(*steps):
+        if point not in points:  # values may be lists
+            points.append(point)
             yield point
 
 
-def unread(axes: Mapping[str, Mapping[str, list[Any]]], archs: Iterable[str]) -> dict[str, list[str]]:
+def unread(axes: Axes, archs: Iterable[str]) -> dict[str, list[str]]:
     """{field of the axes: the architectures to which it means nothing}, where there are any."""
-    fields = {field: axis for axis in axes.values() for field in axis if field.startswith("model.")}
-    archs_without = {
-        field: [arch for arch in archs if not reads(arch, short(field)) or _changes_nothing(axis, arch)]
-        for field, axis in fields.items()
-    }
-    return {field: without for field, without in archs_without.items() if without}
+    without = {axis: [arch for arch in archs if not _means_something(axis, arch)] for axis in axes}
+    return {axis: others for axis, others in without.items() if others}
 
 
-def _changes_nothing(axis: Iterable[str], arch: str) -> bool:
-    """Whether all fields of an axis mean nothing to an architecture. Beside others, a common field that it ignores (the
-    MLP's width, of Mamba) stays a part of the point: it may have to fit the others, as heads have to fit a width."""
-    return all(field.startswith("model.") and not means(arch, short(field)) for field in axis)
+def _means_something(axis: str, arch: str) -> bool:
+    return not axis.startswith("model.") or means(arch, short(axis))
 
 
 def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
@@ -119,51 +109,32 @@ def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
     return {short(field): value for field, value in whole.items() if field.startswith(f"{section}.")}
 
 
-def fields_of(axes: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+def fields_of(axes: Axes) -> dict[str, list[Any]]:
     """{field: its values} of all axes, those of named points among them."""
     values_of: dict[str, list[Any]] = {}
-    for axis in axes.values():
-        for field, values in axis.items():
-            named = [value for value in values if isinstance(value, Named)]
-            for key, value in [(field, value) for value in values] if not named else []:
-                values_of.setdefault(key, []).append(value)
-            for key, value in (item for point in named for item in point.fields.items()):
-                values_of.setdefault(key, []).append(value)
+    for axis, values in axes.items():
+        for value in values:
+            for field, item in (value.fields if isinstance(value, Named) else {axis: value}).items():
+                values_of.setdefault(field, []).append(item)
     return values_of
 
 
-def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
-    """{name of the axis: {field: values}}; a field of its own is an axis by its own name."""
+def _axes(raw: Any) -> Axes:
     if not isinstance(raw, dict):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
-    axes: dict[str, dict[str, list[Any]]] = {}
-    owner: dict[str, str] = {}
+    axes: Axes = {}
+    owner: dict[str, str] = {}  # the axis of each field
     for name, given in raw.items():
         if "." in name:
-            fields = {name: given}
+            if owner.setdefault(name, "grid.axes") != "grid.axes":
+                refuse_at(f"is an axis twice, here and in {owner[name]}: leave one of them out", name)
+            axes[name] = values = _values(name, given, (name,))
+            if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+                refuse_at(f"names {shown(twice[0])} twice", name)
         elif isinstance(given, dict) and given and all(isinstance(point, dict) for point in given.values()):
-            axes[name] = {name: _named(name, given, owner)}
-            continue
-        elif isinstance(given, dict) and given:
-            fields = given
+            axes[name] = _named(name, given, owner)
         else:
-            refuse_at(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
-        axis = {}
-        for field, values in fields.items():
-            place = (field,) if "." in name else (name, field)
-            if field in owner:
-                refuse_at(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
-            owner[field] = "grid.axes" if "." in name else f"grid.axes.{name}"
-            axis[field] = _values(field, values, place)
-        lengths = {field: len(values) for field, values in axis.items()}
-        if len(set(lengths.values())) > 1:
-            counts = ", ".join(f"{field} has {length}" for field, length in lengths.items())
-            refuse_at(f"its fields vary together and must have as many values each ({counts})", name)
-        together = list(zip(*axis.values(), strict=True))
-        if len({repr(point) for point in together}) < len(together):
-            twice = next(point for i, point in enumerate(together) if point in together[:i])
-            refuse_at(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
-        axes[name] = axis
+            refuse_at(f"{shown(name)} is no field of a section, and holds no points with names: {HOW}", name)
     return axes
 
 
@@ -214,17 +185,11 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
     return read
 
 
-def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mapping[str, str]) -> None:
+def check_nuisance(axes: Axes, nuisance: Mapping[str, str]) -> None:
     """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved."""
     for name in nuisance:
         if name not in axes:
-            inside = next((axis for axis, fields in axes.items() if name in fields), None)
-            reason = (
-                f"varies with others as {inside!r}: name that"
-                if inside
-                else f"is no axis of this grid{nearest(name, list(axes))}"
-            )
-            refuse_at(reason, "nuisance", name)
+            refuse_at(f"is no axis of this grid{nearest(name, list(axes))}", "nuisance", name)
         for field in fields_of({name: axes[name]}):
             if field in LENGTHS:
                 refuse_at("the length of a run is the D of the laws, no nuisance", "nuisance", name)
@@ -232,4 +197,4 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
                 refuse_at("losses with and without it have other text before a token: no nuisance", "nuisance", name)
 
 
-Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]
+AxesOfGrid = Annotated[Axes, PlainValidator(_axes)]

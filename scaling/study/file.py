@@ -114,9 +114,8 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
             )
     if fault := _unread(checked, changes["training"]):
         raise InputError(f"{_origin(fault[0], str(file), sets)}: {fault[0]} {fault[1]}")
-    varied = {field for axis in checked.grid.axes.values() for field in axis}
     for section, given in changes.items():  # they leave fewer points to fit
-        results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
+        results |= {field: value for field, value in given.items() if f"{section}.{field}" in checked.grid.axes}
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "file_archs": tuple(names_of["archs"]),

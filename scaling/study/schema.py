@@ -25,7 +25,7 @@ from pydantic import (
 from arch.errors import InputError, shown
 from data.settings import CorpusSettings, Weighted
 
-from .axes import Axes, By, Point, check_nuisance, points_of
+from .axes import AxesOfGrid, By, Point, check_nuisance, points_of
 from .fit_section import Fit as Fit
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
@@ -184,10 +184,9 @@ class Grid(Section):
     extra_seeds: dict[Size, Annotated[list[Seed], AfterValidator(different)]] = {}
     """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
 
-    axes: Axes = {}
+    axes: AxesOfGrid = {}
     """Fields of `training` and `model` with several values each, such as `training.lr: [1e-3, 2e-3]`: every run is
-    trained at all of them, crossed. Fields that vary together are given below a name of their own:
-    `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
+    trained at all of them, crossed. Fields that vary together are points with names:
     `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
     nuisance: dict[str, By] = {}
     """Axes that make no groups of fits, as the others do: `best` keeps the value of the lowest loss, for every size."""
@@ -200,7 +199,7 @@ class Grid(Section):
 
     @model_validator(mode="after")
     def _runs_are_few(self) -> Grid:
-        points = math.prod(len(next(iter(axis.values()), ())) for axis in self.axes.values())
+        points = math.prod(map(len, self.axes.values()))
         cells = len(self.archs) * sum(len(self.seeds) + len(self.extra_seeds.get(size, ())) for size in self.sizes)
         if cells * points > MOST_RUNS:
             raise ValueError(
@@ -263,8 +262,7 @@ class Forecast(Section):
                 f"forecast: goes with no grid.nuisance ({', '.join(grid.nuisance)}), whose values are chosen by runs "
                 f"that are trained: leave out one of the two"
             )
-        fields = [field for axis in grid.axes.values() for field in axis]
-        if lengths := [field for field in fields if field in {f"training.{name}" for name in OF_LENGTH}]:
+        if lengths := [field for field in grid.axes if field in {f"training.{name}" for name in OF_LENGTH}]:
             raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
         shape_of, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
         for at, round in enumerate(self.rounds):

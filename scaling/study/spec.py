@@ -153,10 +153,9 @@ class StudySpec(StudyFile):
     @property
     def _fixed(self) -> dict[str, Any]:
         """Values of fields of the axes that --set gave, which win over the axes."""
-        fields = {field for axis in self.grid.axes.values() for field in axis}
         given = {f"training.{field}": value for field, value in given_in(self.set_training).items()}
         given |= {f"model.{field}": value for field, value in given_in(self.set_model).items()}
-        return {field: value for field, value in given.items() if field in fields}
+        return {field: value for field, value in given.items() if field in self.grid.axes}
 
     def _point_of_file(self, arch: str, point: Point) -> dict[str, Any]:
         """The point itself where the file's grid has it, else one that --set made this of."""

@@ -46,16 +46,6 @@ def test_a_point_has_the_numbers_of_a_study_that_says_them(load, tmp_path):
     assert run.spec_hash == same.spec_hash and run.run_id == f"{same.run_id}-lr0.002-normrms"
 
 
-def test_zipped_fields_vary_together_and_win_over_overrides(load):
-    axes = {"depth": {"model.n_layers": [1, 3], "model.d_model": [32, 16]}}
-    study = load(axes, overrides={"by_arch": {"tnl": {"model": {"n_layers": 5}}}})
-    assert {(run.model["n_layers"], run.model["d_model"]) for run in study.runs()} == {(1, 32), (3, 16)}
-    assert names(study, "arch=tnl,size=14k") == [
-        "tnl-14k-c64-s0-d_model32-n_layers1",
-        "tnl-14k-c64-s0-d_model16-n_layers3",
-    ]
-
-
 def test_points_with_names(load, tmp_path):
     """A name stands for its fields in ids, labels and --only; what it leaves out is the study's own."""
     named = {"plain": {}, "fast": {"training.lr": 2e-3, "model.norm": "rms"}, "open": {"model.decay": "none"}}
@@ -78,8 +68,7 @@ def test_points_with_names(load, tmp_path):
 
 
 def test_a_common_field_that_an_architecture_ignores_gives_it_one_run(tmp_path):
-    """Mamba has no MLP, and HGRN1 no heads: with each of their numbers the same model would be trained again. Beside
-    another field of its axis such a field stays."""
+    """Mamba has no MLP, and HGRN1 no heads: with each of their numbers the same model would be trained again."""
     archs = ["hgrn1", "mamba2", "mamba1", "tnl"]
 
     def runs(axes):
@@ -95,8 +84,6 @@ def test_a_common_field_that_an_architecture_ignores_gives_it_one_run(tmp_path):
         "axis model.d_ffn means nothing to mamba2, mamba1: one run there",
         "axis model.n_heads means nothing to hgrn1, mamba1: one run there",
     ]
-    points, notes = runs({"shape": {"model.d_model": [24, 32], "model.n_heads": [1, 2], "model.d_ffn": [64, 88]}})
-    assert {len(point) for point in points.values()} == {2} and points["mamba1"] == points["tnl"] and not notes
 
 
 def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
@@ -133,17 +120,9 @@ def test_set_wins_over_axes(load):
     outside = load(RATES, ["training.lr=5e-3"])
     assert names(outside, "arch=tnl") == ["tnl-14k-c64-s0-lr0.005", "tnl-25k-c64-s0-lr0.005"]
     assert all(run.sets and run.point == {"training.lr": 5e-3} for run in outside.runs())
-    zipped = {"both": {"model.n_layers": [1, 3], "training.lr": [1e-3, 2e-3]}}
-    runs = load(zipped, ["model.n_layers=1"]).runs("arch=llama,size=14k")
-    assert [(run.run_id, bool(run.sets)) for run in runs] == [
-        ("llama-14k-c64-s0-lr0.001-n_layers1", False),
-        ("llama-14k-c64-s0-lr0.002-n_layers1", True),
-    ]
     more = load(RATES, ["grid.axes.training.lr=[1e-3, 5e-3]", "grid.nuisance.training.lr=best"])
     assert names(more, "arch=tnl,size=14k") == ["tnl-14k-c64-s0-lr0.001", "tnl-14k-c64-s0-lr0.005"]
     assert not more.is_variant and more.results != plain.results and more.grid.nuisance == {"training.lr": "best"}
-    both = load(zipped, ["grid.axes.both.training.lr=[1e-2, 2e-2]"])
-    assert {run.training.lr for run in both.runs()} == {1e-2, 2e-2}
 
 
 @pytest.mark.parametrize(
@@ -158,13 +137,10 @@ def test_set_wins_over_axes(load):
         ({"model.input_gate": ["tied", "none"]}, "model.input_gate means nothing to llama, tnl, only to hgrn2, hgrn1"),
         ({"model.norm": ["rms", "odd"]}, "llama/14k, norm=odd: model.norm must be one of"),
         ({"corpus.source": ["a"]}, "grid.axes.corpus.source: a study has one corpus: write a study file for each"),
-        ({"depth": [1]}, "grid.axes.depth: 'depth' is no field of a section, and holds no fields"),
+        ({"depth": [1]}, "grid.axes.depth: 'depth' is no field of a section, and holds no points"),
+        ({"depth": {"training.lr": [1], "model.n_layers": [1]}}, "holds no points with names: write training.FIELD"),
         (
-            {"depth": {"training.lr": [1], "model.n_layers": [1, 2]}},
-            "grid.axes.depth: its fields vary together and must have as many values each",
-        ),
-        (
-            {"a": {"training.lr": [1]}, "training.lr": [2]},
+            {"a": {"b": {"training.lr": 1}}, "training.lr": [2]},
             "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
         ),
         ({"a": {"b c": {"training.lr": 1}}}, "grid.axes.a: 'b c' is no name of a point: letters, digits, _, . and"),
@@ -181,16 +157,14 @@ def test_mistakes_are_one_line(load, axes, message):
 @pytest.mark.parametrize(
     ("nuisance", "message"),
     [
-        ({"lr": "best"}, r"grid.nuisance.lr: is no axis of this grid \(valid: training.lr, model.norm, z"),
+        ({"lr": "best"}, r"grid.nuisance.lr: is no axis of this grid \(valid: training.lr, model.norm, train"),
         ({"training.lr": "worst"}, "grid.nuisance.training.lr: must be 'best'"),
-        ({"training.eps": "best"}, "grid.nuisance.training.eps: varies with others as 'z': name that"),
         ({"training.n_tokens": "best"}, "grid.nuisance.training.n_tokens: the length of a run is the D of the laws"),
         ({"training.reset_at_documents": "best"}, "losses with and without it have other text before a token: no nui"),
     ],
 )
 def test_a_nuisance_is_an_axis_that_can_be_resolved(load, nuisance, message):
-    zipped = {"training.eps": [1e-8, 1e-9], "training.weight_decay": [0.1, 0.2]}
-    axes = RATES | {"model.norm": ["rms", "srms"], "z": zipped, "training.n_tokens": ["20N", 10_000]}
+    axes = RATES | {"model.norm": ["rms", "srms"], "training.n_tokens": ["20N", 10_000]}
     axes |= {"training.reset_at_documents": [False, True]}
     with pytest.raises(InputError, match=message):
         load(axes, nuisance=nuisance)
