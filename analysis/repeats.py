@@ -25,6 +25,7 @@ from arch.amounts import count, counted
 from arch.errors import InputError
 from data.units import loss_unit
 from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import attempts
 from scaling.study.run import RunSpec
 
 WITHIN = 2.0  # standard deviations between seeds
@@ -62,7 +63,7 @@ class Trained:
             weights, over = str(row.get("weights_sha256") or ""), row["settings"]["validation_tokens"]
             held_out[int(row["step"])] = HeldOut(float(row["loss"]), int(row["n_tokens"]), weights, over)
         losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
-        return cls(run, rundir.record(), rundir.attempts(), losses, held_out)
+        return cls(run, rundir.record(), attempts(path), losses, held_out)
 
     @property
     def last(self) -> int:

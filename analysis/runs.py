@@ -31,6 +31,7 @@ from arch.errors import InputError
 from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
+from scaling.rundir.owner import attempts
 from scaling.study.run import decisive
 from scaling.study.schedule import phase
 from scaling.study.schema import FORECAST
@@ -233,7 +234,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "context_length": record["model"].get("context_length"),
         "optimizer": _optimizer(training),
         "precision": training.get("precision"),
-        **_where(RunDir(run.path).attempts()),
+        **_where(attempts(run.path)),
         "spec_hash": record.get("spec_hash"),
         "git_commit": record.get("git_commit"),
         "corpus_fingerprint": record.get("corpus_fingerprint"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +83,7 @@ def generate(
 ) -> dict[str, Any]:
     """Continue `prompt` until end-of-text or options.n_tokens, writing to `stream` meanwhile.
 
-    Returns {"prompt", "text", "ids", "ended", "stats"}: text and ids are the continuation's, ids with the
-    end-of-text; stats hold seconds, tokens per second, and state_bytes after all tokens but the newest, not yet read.
+    Returns {"prompt", "text", "ids", "ended"}: text and ids are the continuation's, ids with the end-of-text.
     """
     config, device = model.model_config, next(model.parameters()).device
     ids = tokenizer.encode(prompt)
@@ -106,45 +104,12 @@ def generate(
             f"{config.context_length} tokens this model was trained to read at once",
             file=sys.stderr,
         )
-    begin = first = time.perf_counter()
     try:
         for token in steps:
             written.append(int(token))
-            if len(written) == 1:
-                first = time.perf_counter()
             out.write(tokenizer.decode_bytes(written[-1:]))
     except KeyboardInterrupt:
         out.end()
         raise
     out.end()
-    last = time.perf_counter()
-    assert steps.cache is not None
-    return {
-        "prompt": prompt,
-        "text": out.text,
-        "ids": written,
-        "ended": written[-1] == tokenizer.eot_id,
-        "stats": {
-            "n_params": sum(parameter.numel() for parameter in model.parameters()),
-            "prompt_tokens": len(ids),
-            "new_tokens": len(written),
-            "prefill_s": round(first - begin, 6),
-            "prefill_tokens_per_s": round(len(ids) / (first - begin), 1),
-            "decode_s": round(last - first, 6),
-            "decode_tokens_per_s": round((len(written) - 1) / (last - first), 1) if len(written) > 1 else None,
-            "state_bytes": steps.cache.n_bytes,
-            "device": device.type,
-            "dtype": next(name for name, dtype in DTYPES.items() if dtype == model.lm_head.weight.dtype),
-        },
-    }
-
-
-def describe(stats: dict[str, Any]) -> str:
-    """The numbers of `generate` in two lines for people."""
-    speed = stats["decode_tokens_per_s"]
-    decode = f", decode: {stats['new_tokens'] - 1} tokens at {speed:,.0f}/s" if speed else ""
-    return (
-        f"prefill: {stats['prompt_tokens']} tokens at {stats['prefill_tokens_per_s']:,.0f}/s{decode}\n"
-        f"state: {stats['state_bytes']:,} bytes, parameters: {stats['n_params']:,} "
-        f"({stats['dtype']} on {stats['device']})"
-    )
+    return {"prompt": prompt, "text": out.text, "ids": written, "ended": written[-1] == tokenizer.eot_id}

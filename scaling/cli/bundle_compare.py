@@ -24,6 +24,7 @@ from arch.tables import rows_table, wrapped
 from ..bundle.file import BUNDLES
 from ..bundle.merge import unpack
 from ..rundir.directory import RunDir
+from ..rundir.owner import attempts
 from ..study.only import chosen, of_branches
 from ..study.schema import Cell
 from ..study.spec import load_study
@@ -134,17 +135,14 @@ def provenance(runs: Iterable[Path]) -> dict[str, Any]:
     versions: dict[str, set[str]] = {}
     commits, days, devices = set[str](), set[str](), dict[str, int]()
     for path in runs:
-        rundir = RunDir(path)
-        record, attempts = rundir.record(), rundir.attempts()
+        record, tried = RunDir(path).record(), attempts(path)
         for package, version in record.get("versions", {}).items():
             versions.setdefault(str(package), set()).add(str(version))
         commits |= {str(record["git_commit"]).strip()} if record.get("git_commit") else set()
-        used = {
-            f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if "hardware" in attempt
-        }
+        used = {f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in tried if "hardware" in attempt}
         for name in used:
             devices[name] = devices.get(name, 0) + 1
-        starts = [attempt["started"] for attempt in attempts if "started" in attempt]
+        starts = [attempt["started"] for attempt in tried if "started" in attempt]
         days |= {datetime.fromtimestamp(min(starts), UTC).date().isoformat()} if starts else set()
     return {
         "versions": {package: sorted(values) for package, values in sorted(versions.items())},

@@ -31,9 +31,8 @@ class GenerateOptions:
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
     dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32"
-    stats: Annotated[bool, typer.Option("--stats", help="Print speed, state bytes and parameters on stderr.")] = False
     plugin: Plugins = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text and ids.")] = False
 
 
 def generate(
@@ -43,7 +42,7 @@ def generate(
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
     saved = find_checkpoint(checkpoint, tell, options.plugin)
-    from ..checkpoints.generate import SamplingOptions, describe, open_model, read_prompt
+    from ..checkpoints.generate import SamplingOptions, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
 
     text = read_prompt(prompt)
@@ -55,8 +54,6 @@ def generate(
         raise typer.Exit(128 + signal.SIGPIPE) from None
     if options.as_json:
         print_json({"checkpoint": str(saved.path)} | result)
-    if options.stats:
-        tell(describe(result["stats"]))
 
 
 def inspect(

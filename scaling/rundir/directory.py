@@ -7,7 +7,6 @@ state/<step>           training state (DeepSpeed's), for resume       evals/<ste
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +24,6 @@ from ..study.schedule import decay_start
 from ..study.training import Training
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row, record_of
-from .owner import attempts
 from .saved import Checkpoint, Saved, read_saved
 
 SCHEMA = 1
@@ -99,14 +97,6 @@ class RunDir:
             )
         return run
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
-        try:
-            text = self.metrics.read_bytes()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
-
     def checked_rows(self, spec: dict[str, Any] | None = None) -> Rows:
         """The rows of metrics.jsonl that this run can have written, and what was left out. spec: of run.json,
         where the caller has it. Raises InputError where run.json is missing or damaged."""
@@ -176,14 +166,6 @@ class RunDir:
     def has_begun(self) -> bool:
         """Whether anything was trained of the run."""
         return self.status()["state"] != "waiting" or self.last_row() is not None
-
-    def attempts(self) -> list[dict[str, Any]]:
-        """What the processes that trained the run left, oldest first: started (Unix time), host, hardware, processes;
-        none where one cannot be read."""
-        try:
-            return attempts(self.path)
-        except (OSError, ValueError, TypeError):
-            return []
 
     def checkpoints(self, verify: bool = True, partial: bool = False) -> list[Checkpoint]:
         """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums;

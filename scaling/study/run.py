@@ -206,21 +206,14 @@ class RunSpec(Section):
         """The steps of a trunk after which a branch begins."""
         return set(self.branches.values())
 
-    def begins_like(self, other: RunSpec) -> bool:
-        """Whether the runs have the same numbers as long as their rates are: they differ in their lengths, their
-        checkpoints and what the rate does at the end."""
-        return self._beginning() == other._beginning()
-
     @property
     def beginning(self) -> str:
-        """What runs share that begin alike."""
-        return json.dumps(self._beginning(), sort_keys=True)
-
-    def _beginning(self) -> dict[str, Any]:
+        """Equal of runs that have the same numbers as long as their rates are: they differ in their lengths, their
+        checkpoints and what the rate does at the end."""
         parts = self._decisive()
         endings = ENDINGS - ({"n_tokens"} if self.corpus.target_tokens else set())  # it decides the text
         parts["training"] = {key: value for key, value in parts["training"].items() if key not in endings}
-        return parts
+        return json.dumps(parts, sort_keys=True)
 
     @property
     def checkpoint_steps(self) -> list[int]:

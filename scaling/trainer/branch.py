@@ -47,7 +47,7 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
     if not trunk.run_json.exists():
         raise InputError(f"{run.run_id} is a branch: train its trunk {run.trunk} first, which is not in {trunk.path}")
     trunk_run, planned, step = trunk.spec(), trunk.record()["corpus_fingerprint"], run.begins_after
-    if not trunk_run.begins_like(run):
+    if trunk_run.beginning != run.beginning:
         raise InputError(
             f"{trunk.path} was trained with other settings than its branch {run.run_id}: remove it and train it again"
         )

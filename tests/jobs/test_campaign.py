@@ -180,7 +180,7 @@ def check(campaign: Campaign, tmp_path: Path) -> None:
     train_in_pairs([others[run.run_id] for run in undisturbed.runs() if run.size == "25k"])
     for run in undisturbed.runs():
         rundir, other = campaign.runs[run.run_id], others[run.run_id]
-        assert [row["step"] for row in rundir.rows()] == list(range(1, N_STEPS + 1)), run.run_id
+        assert [row["step"] for row in rundir.checked_rows().rows] == list(range(1, N_STEPS + 1)), run.run_id
         assert exact_rows(rundir) == exact_rows(other), run.run_id
         for first, second in zip(rundir.checkpoints(), other.checkpoints(), strict=True):
             files = [read_manifest(snapshot.path)["files"]["model.safetensors"] for snapshot in (first, second)]

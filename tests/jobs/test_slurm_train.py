@@ -153,6 +153,6 @@ def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
     for job in jobs:
         job.finished()
         assert job.exit_codes() == [0], "at the first attempt"
-        assert [row["step"] for row in job.rundir.rows()] == list(range(1, 21))
+        assert [row["step"] for row in job.rundir.checked_rows().rows] == list(range(1, 21))
     assert len({job.info()["nodes"] for job in jobs}) == 1, "both were on the same nodes"
     assert exact_rows(jobs[0].rundir) == exact_rows(jobs[1].rundir)

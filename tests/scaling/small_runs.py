@@ -84,7 +84,7 @@ def train(rundir: RunDir, *options: str, processes: int = 1, **environment: str)
 
 def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:
     """The columns of metrics.jsonl that must not differ by a bit."""
-    return [{key: row[key] for key in EXACT} for row in rundir.rows()]
+    return [{key: row[key] for key in EXACT} for row in rundir.checked_rows().rows]
 
 
 def status(rundir: RunDir) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def start(*arguments, **options):
 
 def test_generate_streams_what_json_holds(scaling, rundir):
     checkpoint = rundir.checkpoint(12)
-    status, out, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--stats")
-    assert status == 0 and "tokens at" in err and "state: " in err and err.count("\n") == 2
+    status, out, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5)
+    assert (status, err) == (0, "")
     status, printed, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--json")
     result = json.loads(printed)
     assert status == 0 and err == "" and out == result["text"] + "\n"
@@ -74,9 +74,6 @@ def test_generate_streams_what_json_holds(scaling, rundir):
     model = load_model(checkpoint)
     steps = generate_tokens(model, torch.tensor([list(b"def f(")]), 30, temperature=0.8, seed=5, eos_id=256)
     assert result["ids"] == [int(token) for token in steps]
-    stats = result["stats"]
-    assert stats["state_bytes"] == steps.cache.n_bytes and stats["prompt_tokens"] == 6 and stats["dtype"] == "fp32"
-    assert stats["n_params"] == sum(p.numel() for p in model.parameters())
     assert scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 6)[1] != out
 
 

@@ -73,7 +73,7 @@ def test_one_command_does_it_all(tiny):
     for run_id in RUNS:
         rundir = RunDir(home / "runs" / run_id)
         assert rundir.status()["state"] == "done"
-        rows = rundir.rows()
+        rows = rundir.checked_rows().rows
         assert [row["step"] for row in rows] == list(range(1, 31))
         assert rows[-1]["n_tokens"] == 7680 and rows[-1]["loss"] < rows[0]["loss"] - 1.0
         checkpoints = rundir.checkpoints()
@@ -128,7 +128,7 @@ def test_a_variant_lies_beside_its_original(studied):
     assert made["trained"] == ["tnl-14k-c64-s0-lr0.001-max_steps4"] and made["fits"] is None
     rundir = RunDir(folder / "out/tiny/runs" / made["trained"][0])
     assert rundir.record()["spec"]["sets"] == ["training.lr=1e-3", "training.max_steps=4"]
-    assert [row["lr"] for row in rundir.rows()][-1] == 1e-3 and len(rundir.rows()) == 4
+    assert [row["lr"] for row in rundir.checked_rows().rows][-1] == 1e-3 and len(rundir.checked_rows().rows) == 4
     assert before.items() <= content(folder).items()
     again = quickly("status", folder, "--json")
     assert [row["state"] for row in json.loads(again.stdout)["runs"]] == ["done"] * 4
@@ -294,7 +294,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     assert reached >= 20
     result = scaling("train", tmp_path)
     assert result.returncode == 0, result.stderr
-    assert [row["step"] for row in rundir.rows()] == list(range(1, 101))
+    assert [row["step"] for row in rundir.checked_rows().rows] == list(range(1, 101))
     assert f"step {reached} of 100" in rundir.log.read_text()
 
 

@@ -15,7 +15,7 @@ from scaling.cli.bundle_compare import provenance
 from scaling.cli.status import show_status, status_rows
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
-from scaling.rundir.owner import attempt_by_hand
+from scaling.rundir.owner import attempt_by_hand, attempts
 from scaling.rundir.worklist import is_trained, reason_of
 from scaling.study.spec import load_study
 
@@ -35,18 +35,18 @@ def test_a_damaged_run_json_is_an_error(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_metrics_leave_out_a_torn_last_line(tmp_path):
+def test_the_last_row_is_the_last_whole_line(tmp_path):
     rundir = RunDir(tmp_path)
-    assert rundir.rows() == [] and rundir.last_row() is None
+    assert rundir.last_row() is None
     lines = [
         json.dumps({"step": step, "n_tokens": step, "loss": 1.0 / step, "pad": "x" * 50}) for step in range(1, 201)
     ]
     rundir.metrics.write_text("\n".join(lines) + "\n")
-    assert len(rundir.rows()) == 200 and rundir.last_row()["step"] == 200
+    assert rundir.last_row()["step"] == 200
     rundir.metrics.write_text("\n".join(lines))
-    assert len(rundir.rows()) == 199 and rundir.last_row()["step"] == 199
+    assert rundir.last_row()["step"] == 199
     rundir.metrics.write_text(lines[0][:10])
-    assert rundir.rows() == [] and rundir.last_row() is None
+    assert rundir.last_row() is None
 
 
 def test_checkpoints_count_only_with_a_valid_manifest(tmp_path):
@@ -157,7 +157,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
             write_json(file, record | {key: wrong})
             (row,) = status_rows(study, [run])
             assert show_status([row | {"job": "7"}]) and provenance([rundir.path])
-            assert [attempt["token"] for attempt in rundir.attempts()] == [str(attempt.token)]
+            assert [attempt["token"] for attempt in attempts(rundir.path)] == [str(attempt.token)]
     for content in ("", "{}", "[]", "7", "\0"):
         file.write_text(content)
         assert status_rows(study, [run])[0]["node"] is None

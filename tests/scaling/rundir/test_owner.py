@@ -172,7 +172,7 @@ def test_a_trainer_whose_run_is_taken_over_stops_and_the_run_can_go_on(tmp_path:
     with pytest.raises(Superseded):
         trainer.train()
     assert rundir.status()["step"] == 6 and [c.step for c in rundir.checkpoints()] == [6]
-    assert rundir.rows()[-1]["step"] in (6, 7), "rows from step 8 on were not written"
+    assert rundir.checked_rows().rows[-1]["step"] in (6, 7), "rows from step 8 on were not written"
     newer = Attempt(rundir.path, Token(1, 5, 1))
     assert Trainer(RunDir(rundir.path), CPU, time.perf_counter(), attempt=newer).train() == 0
     assert exact_rows(rundir) == exact_rows(whole)

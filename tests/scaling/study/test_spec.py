@@ -237,7 +237,7 @@ def test_a_target_decides_how_much_text_a_run_reads(load):
     assert run.text_share == Fraction(run.n_steps * 256, 40_960) and run.n_steps == 40
     assert run.spec_hash != plain.spec_hash and run.corpus.settings() == plain.corpus.settings()
     longer = load(changed(corpus={"target_tokens": 40_960}, training={"n_tokens": 20_000})).runs()[0]
-    assert not longer.begins_like(run) and longer.text_share > run.text_share
+    assert longer.beginning != run.beginning and longer.text_share > run.text_share
     with pytest.raises(InputError, match=r"corpus.target_tokens: 9,999 are fewer than the 10,000 tokens of llama/14k"):
         load(changed(corpus={"target_tokens": 9_999})).runs()
     branches = {"schedule": "wsd", "branches": [5_000, 10_000], "n_tokens": None}

@@ -102,7 +102,7 @@ def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environ
 def rows_after(rundir: RunDir, step: int) -> list[tuple[float, ...]]:
     """Step, tokens, loss, gradient norm and rate of every later step, to the bit."""
     keys = ("step", "n_tokens", "loss", "grad_norm", "lr")
-    return [tuple(row[key] for key in keys) for row in rundir.rows() if row["step"] > step]
+    return [tuple(row[key] for key in keys) for row in rundir.checked_rows().rows if row["step"] > step]
 
 
 def final_weights(rundir: RunDir) -> str:
@@ -115,7 +115,7 @@ def equal(branch: RunDir, whole: RunDir) -> int:
     begin = branch.spec().begins_after
     rows, expected = rows_after(branch, 0), rows_after(whole, begin)
     assert rows == expected and rows[0][0] == begin + 1 and rows[-1][0] == branch.spec().n_steps
-    assert len(whole.rows()) == whole.spec().n_steps and final_weights(branch) == final_weights(whole)
+    assert len(whole.checked_rows().rows) == whole.spec().n_steps and final_weights(branch) == final_weights(whole)
     return len(rows)
 
 

@@ -71,9 +71,8 @@ def test_what_is_not_its_past_is_refused(trained, tmp_path):
         return str(error.value)
 
     code, output = train([branch])
-    assert code == 2 and not branch.rows() and [line for line in output.splitlines() if "error: " in line] == [
-        f"error: {refused()}"
-    ]  # fmt: skip
+    assert code == 2 and not branch.checked_rows().rows
+    assert [line for line in output.splitlines() if "error: " in line] == [f"error: {refused()}"]
     assert "begins from its trunk's state after step 7" in refused() and "train llama-6k-c32-s0 first" in refused()
     shutil.copytree(trained["trunk"].path, trunk.path, dirs_exist_ok=True)
     damaged = next(path for path in trunk.state(7).rglob("*.pt"))

@@ -32,7 +32,7 @@ def losses(arch: str, folder: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     rundir = make_run(folder, arch, n_steps=40, lr=2e-3, init_std=0.08)
     assert Trainer(rundir, torch.device("cpu"), time.perf_counter()).train() == 0
-    return {str(row["step"]): row["loss"] for row in rundir.rows() if row["step"] in STEPS}
+    return {str(row["step"]): row["loss"] for row in rundir.checked_rows().rows if row["step"] in STEPS}
 
 
 @pytest.mark.parametrize("arch", ARCHS)

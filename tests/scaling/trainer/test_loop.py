@@ -61,7 +61,7 @@ def test_all_threads_compute_whatever_the_site_allows(tmp_path):
 
 
 def test_rows_say_what_was_trained(finished: RunDir) -> None:
-    rows = finished.rows()
+    rows = finished.checked_rows().rows
     assert [row["step"] for row in rows] == list(range(1, 13))
     assert [row["n_tokens"] for row in rows] == [BATCH * i for i in range(1, 13)]
     assert rows[0]["loss"] == pytest.approx(math.log(257), abs=0.1)
@@ -80,7 +80,7 @@ def test_checkpoints_hold_the_trained_model(finished: RunDir) -> None:
     assert losses == [c.manifest["probe_loss"] for c in checkpoints]
     batch = Loader(corpus.train, CONTEXT, BATCH // CONTEXT, 0).batch(6)
     loss = probe_loss(load_model(checkpoints[0].path).eval(), torch.from_numpy(batch))
-    assert loss == pytest.approx(finished.rows()[6]["loss"], abs=0.01)
+    assert loss == pytest.approx(finished.checked_rows().rows[6]["loss"], abs=0.01)
     assert status(finished) == {
         "state": "done", "step": 12, "n_tokens": 12 * BATCH, "reason": None, "last_checkpoint": "checkpoints/00000012",
     }  # fmt: skip
@@ -114,7 +114,7 @@ def test_documents_are_read_apart_where_a_run_says_so(finished: RunDir, tmp_path
         pieces = [row[a:b] for a, b in itertools.pairwise(cuts)]
         logits.append(torch.cat([model(input_ids=piece[None]).logits for piece in pieces], 1))
     apart = float(next_token_loss(torch.cat(logits), batch[:, 1:]))
-    assert rundir.rows()[0]["loss"] == pytest.approx(apart, rel=1e-6) and abs(plain - apart) > 1e-5
+    assert rundir.checked_rows().rows[0]["loss"] == pytest.approx(apart, rel=1e-6) and abs(plain - apart) > 1e-5
     assert load_model(rundir.checkpoints()[-1].path).decoder.document_start_id == end
     assert load_model(finished.checkpoints()[-1].path).decoder.document_start_id is None
 
@@ -125,7 +125,7 @@ def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, st
     code, out, err = train(rundir, processes=2)
     assert code == 0, out + err
     for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0), ("n_tokens", 0.0)):
-        alone, together = ([row[column] for row in r.rows()] for r in (finished, rundir))
+        alone, together = ([row[column] for row in r.checked_rows().rows] for r in (finished, rundir))
         np.testing.assert_allclose(together, alone, rtol=tolerance, err_msg=column)
     for first, second in zip(finished.checkpoints(), rundir.checkpoints(), strict=True):
         assert second.manifest["probe_loss"] == pytest.approx(first.manifest["probe_loss"], rel=1e-3)
@@ -160,7 +160,7 @@ def test_recomputation_is_the_runs_to_say(tmp_path: Path) -> None:
 def test_sparse_logging_keeps_the_rows_of_checkpoints(tmp_path: Path) -> None:
     rundir = make_run(tmp_path, log_every=5, n_steps=12)
     assert train_here(rundir) == 0
-    assert [row["step"] for row in rundir.rows()] == [5, 6, 10, 12]
+    assert [row["step"] for row in rundir.checked_rows().rows] == [5, 6, 10, 12]
 
 
 def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
     assert code == 3 and state["state"] == "failed", out
     assert f" at step {state['step']}" in state["reason"] and state["step"] <= 4
     assert f"failed: {state['reason']} (last good checkpoint: {state['last_checkpoint'] or 'none'})" in out
-    assert all(math.isfinite(row["loss"]) for row in rundir.rows())
+    assert all(math.isfinite(row["loss"]) for row in rundir.checked_rows().rows)
     assert all(math.isfinite(c.manifest["probe_loss"]) for c in rundir.checkpoints())
     before = rundir.metrics.read_bytes()
     code, out, _ = train(rundir)

@@ -37,7 +37,7 @@ def test_rows_and_files_are_those_without_a_lag(tmp_path: Path, log_every: int, 
     request.getfixturevalue("lagging")
     assert trainer(runs[1]).train() == 0
     assert exact_rows(runs[0]) == exact_rows(runs[1]) and status(runs[0]) == status(runs[1])
-    times = [row["time_s"] for row in runs[1].rows()]
+    times = [row["time_s"] for row in runs[1].checked_rows().rows]
     assert times == sorted(times)
 
 
@@ -57,7 +57,7 @@ def test_the_bad_step_is_named_and_no_later_one_is_kept(tmp_path: Path, bad: int
     training.engine.step = with_a_bad_one  # type: ignore[method-assign]
     assert training.train() == 3 and len(taken) == reached
     assert status(rundir)["reason"] == f"loss is nan at step {bad}"
-    assert [row["step"] for row in rundir.rows()] == list(range(1, bad))
+    assert [row["step"] for row in rundir.checked_rows().rows] == list(range(1, bad))
     assert not rundir.checkpoints() and not list((rundir.path / "state").glob("[0-9]*"))
 
 

@@ -67,7 +67,7 @@ def wait_for_start(process: subprocess.Popen[str], rundir: RunDir) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kill_9_at_a_random_moment(tmp_path: Path, undisturbed: RunDir, seed: int) -> None:
     rundir = disturbed(tmp_path)
-    length = undisturbed.rows()[-1]["time_s"]
+    length = undisturbed.checked_rows().rows[-1]["time_s"]
     moment = random.Random(seed).uniform(0.1, 0.9) * length
     process = start(rundir)
     wait_for_start(process, rundir)
@@ -103,7 +103,8 @@ def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None
     out, err = process.communicate(timeout=600)
     assert process.returncode == 75, out + err
     progress, state = status(rundir), rundir.states()[-1]
-    assert progress["state"] == "running" and progress["step"] == state.step == rundir.rows()[-1]["step"] < STEPS
+    assert progress["state"] == "running"
+    assert progress["step"] == state.step == rundir.checked_rows().rows[-1]["step"] < STEPS
     assert progress["reason"] == f"stopped by SIGTERM after step {state.step}, to be continued"
     code, out, err = train(rundir)
     assert code == 0 and f"step {state.step} of {STEPS}" in out, out + err
@@ -272,6 +273,6 @@ def test_every_stage_resumes_exactly(tmp_path: Path, arch: str, stage: int) -> N
     broken = make_run(tmp_path, arch, name="broken", **changes)
     trainer = Trainer(broken, torch.device("cpu"), time.perf_counter())
     trainer.stop.name = "SIGTERM"
-    assert trainer.train() == 75 and broken.rows()[-1]["step"] == 1
+    assert trainer.train() == 75 and broken.checked_rows().rows[-1]["step"] == 1
     assert train_here(broken) == 0
     assert exact_rows(broken) == exact_rows(whole)

@@ -54,7 +54,9 @@ def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, t
             assert exact_rows(first) == exact_rows(other) and status(first) == status(other)
             weights = [r.checkpoints()[-1].path / "model.safetensors" for r in (first, other)]
             assert weights[0].read_bytes() == weights[1].read_bytes()
-            assert [row["time_s"] for row in other.rows()] == sorted(row["time_s"] for row in other.rows())
+            assert [row["time_s"] for row in other.checked_rows().rows] == sorted(
+                row["time_s"] for row in other.checked_rows().rows
+            )
             log = other.log.read_text()
             assert log.count("first step") == 1 and log.count("done: ") == 1 and log.count("checkpoint") == 2
     assert ("runs took turns" in here[0].log.read_text()) is (share < 1)
