@@ -11,8 +11,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,19 +82,6 @@ def unused_options() -> list[str]:
     names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     line = f"the environment's {', '.join(names)}: not used; write it into the cluster profile (account, sbatch, ...)"
     return [line] if names else []
-
-
-@contextmanager
-def its_environment() -> Iterator[None]:
-    """`environment` as this process's own, for a library that calls sbatch."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environment(before))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def available() -> bool:

@@ -95,7 +95,6 @@ LONG = (
     "scaling/bundle/test_lies.py",
     "scaling/trainer/test_pickles.py",
     "scaling/cli/test_damage.py",
-    "jobs/test_clean_text.py",
 )
 
 

@@ -1,5 +1,4 @@
-"""The stages of `scaling clean-text` as datatrove's pipelines, for its executors here or on SLURM. Needs the extra
-`corpus`.
+"""The stages of `scaling clean-text` as datatrove's pipelines. Needs the extra `corpus`.
 
     rules       read, drop by the rules, write                      `tasks` tasks
     signatures  MinHash signatures of what was written              the same
@@ -15,17 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from datatrove.data import Document
-from datatrove.executor import LocalPipelineExecutor, SlurmPipelineExecutor
+from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
 from datatrove.pipeline.dedup.minhash import MinhashConfig
@@ -42,19 +37,6 @@ from data.sources.reading import read_documents
 
 RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".parquet", ".arrow")  # a document does not depend on
 # whether its file is read alone
-
-
-@dataclass(frozen=True)
-class Slurm:
-    """What each array requests; lines: shell lines that run first; hours of a task."""
-
-    partition: str
-    hours: float = 4.0
-    memory_gb: int = 2
-    qos: str | None = None
-    options: tuple[tuple[str, str], ...] = ()
-    lines: tuple[str, ...] = ()
-    at_once: int = -1
 
 
 class Texts(PipelineStep):
@@ -154,61 +136,6 @@ def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> 
             raise InputError(
                 f"SOURCE: no document is left by the rules; {filtering.directory}/dropped has what each dropped"
             )
-
-
-def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], None]) -> dict[str, str]:
-    """All stages as job arrays, each after the one before: {stage: job id}, which `note` gets after each.
-
-    Needs sbatch. Raises InputError where it refuses a stage, or prints no job id.
-    """
-    if shutil.which("sbatch") is None:
-        raise InputError("--slurm: there is no sbatch here; leave --cluster out to work on this machine")
-    minutes = max(1, round(slurm.hours * 60))
-    path = os.pathsep.join(dict.fromkeys([str(Path(sys.executable).parent), *os.get_exec_path()]))
-    code = Path(__file__).resolve().parents[2]
-    exports = [f'export PATH="{path}"', f'export PYTHONPATH="{code}${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONSAFEPATH=1']
-    before, listed = None, stages(filtering)
-    jobs: dict[str, str] = {}
-    with _stderr_to(filtering.directory / "logs" / "stderr.txt"):
-        for name, pipeline, tasks in listed:
-            executor = SlurmPipelineExecutor(
-                pipeline,
-                tasks,
-                time=f"{minutes // 60}:{minutes % 60:02d}:00",
-                partition=slurm.partition,
-                mem_per_cpu_gb=slurm.memory_gb,
-                workers=slurm.at_once,
-                job_name=f"clean-{name}",
-                qos=slurm.qos,
-                env_command="\n".join([*slurm.lines, *exports]),
-                sbatch_args={"kill-on-invalid-dep": "yes", **dict(slurm.options)},
-                depends=before,
-                logging_dir=str(filtering.logs(name)),
-                job_id_retriever=_job_id,
-            )
-            try:
-                executor.run()
-            except subprocess.CalledProcessError:
-                where = (
-                    f"{filtering.directory / 'logs' / 'stderr.txt'}: sbatch refused the stage {name}, for the reason"
-                )
-                raise InputError(f"{where} at its end; the same command submits what is missing") from None
-            before = executor
-            if executor.job_id != -1:
-                jobs[name] = str(executor.job_id)
-                note(jobs)
-    return jobs
-
-
-def _job_id(printed: str) -> str:
-    """From what sbatch prints; a site's may print more."""
-    ids = re.findall(r"Submitted batch job (\d+)", printed)
-    if not ids:
-        raise InputError(
-            f"sbatch printed no job id ({' '.join(printed.split())[:200]!r}): `squeue --me` shows the jobs clean-...; "
-            f"cancel them before the same command is given again"
-        )
-    return ids[-1]
 
 
 @contextlib.contextmanager

@@ -1,31 +1,24 @@
-"""`scaling clean-text`: datatrove's rules and near-duplicate pass over text, here or on SLURM."""
+"""`scaling clean-text`: datatrove's rules and near-duplicate pass over text."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from arch.amounts import counted_of
 from arch.errors import InputError
 
-from .options import AsJson, print_json, tell
-
-if TYPE_CHECKING:
-    from data.clean.datatrove_stages import Slurm
-    from data.clean.filtering import Filtering
-
-JOBS = "jobs.json"
+from .options import AsJson, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
-    """Where the cleaned text goes, by which rules, and on what machines."""
+    """Where the cleaned text goes, by which rules, and in how many processes."""
 
     to: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the result; DIR/text is then a source.")]
     text_key: Annotated[str, typer.Option(help="The key of a record that holds its text.")] = "text"
@@ -41,10 +34,6 @@ class CleanOptions:
     ] = False
     tasks: Annotated[int, typer.Option(min=1, help="Number of parts of the work.")] = 1
     workers: Annotated[int, typer.Option(min=1, help="Parts that are at work at a time on this machine.")] = 1
-    cluster: Annotated[
-        str | None, typer.Option(metavar="NAME_OR_FILE", help="Submit to SLURM by this cluster profile instead.")
-    ] = None
-    memory_gb: Annotated[int, typer.Option(min=1, help="Memory of a task on SLURM, 10^9 bytes.")] = 2
     as_json: AsJson = False
 
 
@@ -77,10 +66,7 @@ def clean_text(
         near=not options.keep_near_duplicates,
         tasks=options.tasks,
     )
-    slurm = None if options.cluster is None else _slurm(options.cluster, options.memory_gb)
     record = claim(filtering)
-    if record is None and slurm is not None:
-        return _submit(filtering, slurm, options.as_json)
     if record is None:
         from data.clean.datatrove_stages import run_here
 
@@ -106,62 +92,3 @@ def _show(record: dict[str, Any]) -> None:
         print(headline(step))
         for example in examples(step):
             print(f"  {example}")
-
-
-def _slurm(cluster: str, memory_gb: int) -> Slurm:
-    from data.clean.datatrove_stages import Slurm
-    from jobs.profile import load_profile
-
-    profile = load_profile(cluster, None)
-    partition = profile.partition.get("corpus")
-    if partition is None:
-        raise InputError(f"{cluster}: clean-text needs a partition; add `partition: NAME` to the profile")
-    flags = [option.lstrip("-").partition("=") for option in profile.sbatch]
-    options = [("account", profile.account), ("constraint", profile.constraint)]
-    return Slurm(
-        partition=partition,
-        hours=profile.max_hours,
-        memory_gb=memory_gb,
-        qos=profile.qos,
-        options=(*((name, value) for name, value in options if value), *((name, value) for name, _, value in flags)),
-        lines=(*profile.setup, *(f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items())),
-        at_once=profile.max_running or -1,
-    )
-
-
-def _submit(filtering: Filtering, slurm: Slurm, as_json: bool) -> None:
-    from data.clean.datatrove_stages import submit
-    from data.files import write_json
-    from jobs.slurm import its_environment, unused_options
-
-    path = filtering.directory / JOBS
-    if path.exists() and (waiting := _queued(_submitted(path))):
-        raise InputError(
-            f"--to: jobs of {filtering.directory} are queued or running ({', '.join(waiting)}); wait for them"
-        )
-    for line in unused_options():
-        tell(f"warning: {line}")
-    with its_environment():
-        jobs = submit(filtering, slurm, lambda jobs: write_json(path, jobs))
-    if as_json:
-        return print_json(jobs)
-    print("submitted: " + ", ".join(f"{name} {job}" for name, job in jobs.items()))
-    print("run the same command once they have ended: it prints the result, or submits again what is missing")
-
-
-def _submitted(path: Path) -> list[str]:
-    """The jobs that an earlier call submitted."""
-    from data.files import read_json, reading
-
-    with reading(path, "cancel its jobs and remove it"):
-        jobs = list(read_json(path).values())
-        if not all(isinstance(job, str) and job.isdecimal() for job in jobs):
-            raise ValueError("a job's id is no number")
-    return jobs
-
-
-def _queued(jobs: list[str]) -> list[str]:
-    """The jobs of `jobs` that SLURM has not ended."""
-    from jobs import slurm
-
-    return sorted({element.job_id for element in slurm.queue(jobs) if element.active}) if slurm.available() else []

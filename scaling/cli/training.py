@@ -114,7 +114,7 @@ def _train(request: Request, todo: Sequence[Watched], failed: dict[str, str]) ->
         return reason_of(code, study.directory / "runs" / task.name)
 
     with (
-        Progress(todo, request, parallel) as progress,
+        Progress(todo, request) as progress,
         beside(compilers),
         closing(run_tasks(tasks, parallel, ended_well=lambda task, code: reason(task, code) is None)) as events,
     ):
@@ -221,26 +221,24 @@ class Watched:
         n_steps = self.row["step"] - self.run.begins_after if self.row else 0
         self.done = min(1.0, n_steps / self.run.trained_steps)
 
-    def figures(self, company: float) -> str:
-        """Its step, loss, speed and time left; company: runs on its device, of which the speed is that of one alone."""
+    @property
+    def figures(self) -> str:
+        """Its step, loss and speed."""
         if self.row is None:
             return "starting"
-        loss, speed = self.row.get("loss"), self.row.get("tokens_per_s")
-        text = f"step {self.row['step']:,}/{self.run.n_steps:,}"
-        text += f", loss {loss:.3f}" if loss is not None else ""
-        text += f", {count(speed)} tokens/s" if speed else ""
-        left = company * (self.run.trained_tokens * (1 - self.done)) / speed if speed else 0.0
-        return text + (f", {duration(round(left))} left" if left and self.state == "running" else "")
+        speed = self.row.get("tokens_per_s")
+        text = f"step {self.row['step']:,}/{self.run.n_steps:,}, loss {self.row['loss']:.3f}"
+        return text + (f", {count(speed)} tokens/s" if speed else "")
 
 
 class Progress(Passing):
-    """Context manager around a training stage, of so many `slots`. Call `started`, `finished` and `tick` as things
+    """Context manager around a training stage. Call `started`, `finished` and `tick` as things
     happen: a line for each, and one now and then on the runs at work."""
 
-    def __init__(self, watched: Sequence[Watched], request: Request, slots: int = 1) -> None:
+    def __init__(self, watched: Sequence[Watched], request: Request) -> None:
         super().__init__(request.stream)
         self.watched = {item.run.run_id: item for item in watched}
-        self._slots, self._begun = slots, time.monotonic()
+        self._begun = time.monotonic()
         for item in watched:
             item.refresh()
         self._work_before = self._work()
@@ -257,7 +255,7 @@ class Progress(Passing):
         item = self.watched[run_id]
         item.state = state
         item.refresh()
-        text = f"{run_id}: {state}" + (f", {item.figures(1.0)}" if item.row else "")
+        text = f"{run_id}: {state}" + (f", {item.figures}" if item.row else "")
         self._say(text + (f" ({reason})" if reason else "") + f"; {self._overall()}")
 
     def tick(self) -> None:
@@ -268,8 +266,7 @@ class Progress(Passing):
         for item in active:
             item.refresh()
         named = sorted(active, key=lambda item: item.weight * (item.done - 1))[:SHOWN]
-        company = max(1.0, len(active) / self._slots)
-        shown = [f"{item.run.run_id} {item.figures(company)}" for item in named]
+        shown = [f"{item.run.run_id} {item.figures}" for item in named]
         more = [f"{counted(len(active) - SHOWN, 'more run')} at work"] if len(active) > SHOWN else []
         return self._timed("; ".join([self._overall(), *shown, *more]))
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from arch.config import ModelConfig
 from arch.registry import ARCHITECTURES, Architecture
@@ -90,13 +90,6 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
-
-    @field_validator("rate", mode="before")
-    @classmethod
-    def _without_older_records(cls, rate: Any) -> Any:
-        """Records of older runs hold nothing, or the law's interval without what was asked of it: no number follows
-        from either, their training has the rate."""
-        return None if isinstance(rate, dict) and "horizon" not in rate else rate
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_the_progress_of_many_runs_names_a_few_and_counts_the_others(tmp_path, m
     (tmp_path / "wide.yaml").write_text(STUDY)
     request = Request(load_study(tmp_path / "wide.yaml"), stream=io.StringIO())
     watched = [Watched(run, RunDir(tmp_path / run.run_id), 1.0) for run in request.runs]
-    progress = Progress(watched, request, slots=10)
+    progress = Progress(watched, request)
     for item in watched[: SHOWN + 3]:
         progress.started(item.run.run_id)
     progress.tick()

@@ -11,12 +11,14 @@ import pytest
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import json_bytes, new_directory, read_json, write_json
+from jobs.speed import measured
 from scaling.cli.bundle_compare import provenance
 from scaling.cli.status import show_status, status_rows
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
 from scaling.rundir.owner import attempt_by_hand, attempts
 from scaling.rundir.worklist import is_trained, reason_of
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
 
 from .prepared import one_run, prepare
@@ -152,6 +154,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
             (row,) = status_rows(study, [run])
             assert row["state"] in ("interrupted", "waiting") and show_status([row]), (key, wrong)
             assert not is_trained(run, rundir) and reason_of(1, rundir.path)
+            measured([(run, rundir)], Cluster(nodes=1, cpus_per_node=1))
     for key in (*record, "reason", "hardware", "processes", "rendezvous", "exit_code"):
         for wrong in WRONG:
             write_json(file, record | {key: wrong})

@@ -13,7 +13,7 @@ from jobs.speed import measured
 from scaling.cli.bundle_compare import provenance
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import check_run, prepare_run
-from scaling.rundir.worklist import is_trained, reason_of, release_states
+from scaling.rundir.worklist import is_trained, release_states
 from scaling.study.jobs_schema import Cluster
 from scaling.trainer.state import newest_state
 
@@ -23,8 +23,6 @@ from ..small_runs import make_run, train
 WRONG = (None, [], {}, "x", -1, True, 1.5)
 FILES = {
     "run.json": "run.json",
-    "status.json": "status.json",
-    "attempt": "attempts/*.json",
     "state": "state/00000012/manifest.json",
     "checkpoint": "checkpoints/00000012/manifest.json",
 }
@@ -47,7 +45,6 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
         lambda: check_run(trained, run, fingerprint),
         lambda: prepare_run(trained.path, run, {}, fingerprint, {}, "0" * 64),
         lambda: is_trained(run, trained),
-        lambda: reason_of(1, trained.path),
         lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),
         lambda: provenance([trained.path]),
         lambda: release_states(trained.path.parent, [run]),
