@@ -14,8 +14,7 @@ from benchmarks.kernel_peers import CASES_WITH_PEERS as CASES
 
 
 def simple_gla(q, k, v, g=None, g_gamma=None, scale=None):
-    """What flash-linear-attention's chunk_simple_gla documents, step by step; its kernels need a GPU. test_fla.py has
-    its own reference in this place."""
+    """What flash-linear-attention's chunk_simple_gla documents, step by step; its kernels need a GPU."""
     decay = g_gamma.expand(*v.shape[:3]) if g is None else g
     state, outputs = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype), []
     for t in range(q.shape[1]):
