@@ -62,19 +62,6 @@ def test_plot(tmp_path):
     assert "hgrn2: times the floor" in page and 'src="http' not in page
 
 
-def test_shapes_of_one_length():
-    """Two widths at the same length are two points of a line."""
-    rows = measured()[:2]
-    rows += [row | {"shape": "32,1024,16,64"} for row in rows]
-    assert all(list(trace.x) == [1024, 1024] for trace in kernel_plot.figure(rows).data)
-
-
-def test_lengths_of_the_plot():
-    """32,768 tokens a batch, but for the longest row."""
-    tokens = [batch * length for batch, length, _, _ in kernel_plot.shapes(8, 128)]
-    assert tokens == [32_768] * 6 + [65_536]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
