@@ -72,8 +72,8 @@ def test_what_sbatch_says_else_is_one_line(slurm: Cluster, tmp_path: Path) -> No
     path = slurm.environment["PATH"]
     slurm.environment["PATH"] = f"{tmp_path}/bin:{path}"
     try:
-        for says, why in (("exit 1", "sbatch refused the stage rules"), ("echo 17 queued", "printed no job id ('17 q")):
-            (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/bash\n{says}\n")
+        for line, why in (("exit 1", "sbatch refused the stage rules"), ("echo 17 queued", "printed no job id ('17 q")):
+            (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/bash\n{line}\n")
             (tmp_path / "bin" / "sbatch").chmod(0o755)
             refused = command(slurm, tmp_path, *shown)
             assert refused.returncode == 2 and why in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
