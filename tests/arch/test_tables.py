@@ -2,8 +2,6 @@
 
 import io
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -61,10 +59,3 @@ def test_a_pipe_has_no_width_and_ascii_rules(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "48")  # of the terminal that started the command
     assert print_width() is None and wrapped(["one " * 100]) == ["one " * 100]
     assert text_table(HEADS, [*ROWS, ["x" * 500, *ROWS[0][1:]]]).isascii()
-
-
-def test_rich_is_imported_where_words_are_folded_alone() -> None:
-    code = (
-        "import sys; from arch.tables import text_table; text_table(['a'], [['x']]); assert 'rich' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

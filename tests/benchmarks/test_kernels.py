@@ -14,8 +14,7 @@ from benchmarks.kernel_peers import CASES_WITH_PEERS as CASES
 
 
 def simple_gla(q, k, v, g=None, g_gamma=None, scale=None):
-    """What flash-linear-attention's chunk_simple_gla documents, step by step; its kernels need a GPU. test_fla.py has
-    its own reference in this place."""
+    """What flash-linear-attention's chunk_simple_gla documents, step by step; its kernels need a GPU."""
     decay = g_gamma.expand(*v.shape[:3]) if g is None else g
     state, outputs = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype), []
     for t in range(q.shape[1]):
@@ -61,19 +60,6 @@ def test_plot(tmp_path):
     kernels.main(["--rows", str(tmp_path / "rows.json"), "--plot", str(tmp_path / "kernels.html")])
     page = (tmp_path / "kernels.html").read_text()
     assert "hgrn2: times the floor" in page and 'src="http' not in page
-
-
-def test_shapes_of_one_length():
-    """Two widths at the same length are two points of a line."""
-    rows = measured()[:2]
-    rows += [row | {"shape": "32,1024,16,64"} for row in rows]
-    assert all(list(trace.x) == [1024, 1024] for trace in kernel_plot.figure(rows).data)
-
-
-def test_lengths_of_the_plot():
-    """32,768 tokens a batch, but for the longest row."""
-    tokens = [batch * length for batch, length, _, _ in kernel_plot.shapes(8, 128)]
-    assert tokens == [32_768] * 6 + [65_536]
 
 
 @pytest.mark.parametrize(

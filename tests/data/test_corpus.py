@@ -1,7 +1,5 @@
 import itertools
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -206,17 +204,3 @@ def test_require_tokens_says_what_is_missing_and_its_own_remedy_works(tmp_path: 
 def test_allowance_is_of_the_decimal_that_was_written() -> None:
     assert int(1.15 * 100) == 114 and allowed_windows(100, 1.15) == 115
     assert [allowed_windows(10, epochs) for epochs in (0.05, 0.1, 1, 2.55)] == [0, 1, 10, 25]
-
-
-def test_manifest_records_the_settings(tmp_path: Path) -> None:
-    settings = CorpusSettings(source=("stdlib:",), max_bytes=200_000, validation_fraction=0.3)
-    corpus = prepare(settings, tmp_path / "corpus")
-    manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
-    assert manifest["python"] == platform.python_version()
-    assert manifest["settings"] == settings.to_dict() and manifest["settings_hash"] == settings.hash
-    assert manifest["tokenizer"] == {
-        "name": "bytes", "vocab_size": 257, "eot_id": 256,
-        "identity": "c7e9d54982c0e02bf8d9a3fd1784798319f5f3a95830fcda46b75cfe7aba14cc",
-    }  # fmt: skip
-    assert set(manifest["files"]) == {"train_00000.bin", "train.idx", "validation_00000.bin", "validation.idx"}
-    assert corpus.fingerprint == manifest["fingerprint"]

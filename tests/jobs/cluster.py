@@ -1,7 +1,7 @@
 """A whole SLURM cluster in a temporary directory: one slurmctld, a slurmd a node, munged, all of this machine.
 
 The scheduler is the real one and the nodes differ by port and loopback address alone; a job's processes are ours. Ready
-in about a second. `python -m tests.jobs.cluster [NODES]` holds one open to try things out.
+in about a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jobs.model import ArrayJob
+from jobs.plan import elements_text
+from jobs.render import ScriptContext, render
 
 PACKAGES = "slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins shellcheck"
 INSTALL = f"apt-get install -y --no-install-recommends {PACKAGES}"
@@ -197,6 +200,14 @@ class Cluster:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         return done.stdout
 
+    def submit(self, context: ScriptContext, job: ArrayJob) -> str:
+        """The id of this job, whose script and elements are written to its submission's folder."""
+        folder, script = context.paths.submission, context.paths.script(job)
+        (folder / "logs").mkdir(parents=True)
+        script.write_text(render(context, job), encoding="utf-8")
+        context.paths.elements(job).write_text(elements_text(job), encoding="utf-8")
+        return self.run("sbatch", "--parsable", script.name, cwd=folder).strip()
+
     def idle_nodes(self) -> int:
         counts = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
         return sum(map(int, counts))
@@ -355,16 +366,3 @@ def _reap(killed: set[int]) -> None:
         if state == "Z" and int(parent) == os.getpid() and (name == "slurmstepd" or int(pid) in killed):
             with suppress(ChildProcessError):
                 os.waitpid(int(pid), os.WNOHANG)
-
-
-def main() -> None:
-    with cluster(int(sys.argv[1]) if len(sys.argv) > 1 else 2) as held:
-        print(f"export SLURM_CONF={held.environment['SLURM_CONF']}\n(Ctrl-C ends it)", flush=True)
-        with suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(1.0)
-                _reap(set())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,5 @@
 """The plan of jobs as data: shapes, packing, limits, the chain. No SLURM."""
 
-import json
 from collections import Counter
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arch.errors import InputError
-from jobs.model import ArrayJob, JobPlan, Resources
+from jobs.model import ArrayJob, Resources
 from jobs.plan import Need, Piece, elements_text, make_plan, pack
 from jobs.resources import ResourceEstimate, ResourceEstimator
 from scaling.study.jobs_schema import Cluster
@@ -158,14 +157,6 @@ def test_evaluations_are_given_the_time_that_their_tasks_take(tmp_path):
         assert short.minutes == 10 < long.minutes
         assert f"of {count} one after another" in long.reasons["minutes"]
         assert "50.00M tokens of niah" in long.reasons["minutes"]
-
-
-def test_a_plan_survives_json(tmp_path):
-    spec = study(tmp_path, ["6k", "98k"])
-    plan = planned(spec, to_train(spec))
-    back = JobPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
-    assert back == plan
-    assert back.job("train-0").resources.reasons == plan.job("train-0").resources.reasons
 
 
 @pytest.mark.parametrize("item", ["a\tb", "a\nb", ""])

@@ -6,9 +6,8 @@ import yaml
 from arch.errors import InputError
 from jobs.profile import EXAMPLE, load_profile
 from scaling.study.jobs_schema import Cluster
-from scaling.study.spec import load_study
 
-from .studies import CPUS, study_file
+from .studies import CPUS
 
 
 @pytest.fixture(autouse=True)
@@ -82,20 +81,6 @@ def test_a_profile_that_is_not_there(config):
         load_profile(str(config), None)
     with pytest.raises(InputError, match=r"no cluster is named.*summit.*`scaling run`"):
         load_profile(None, None)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "message"),
-    [
-        ({"cluster": CPUS | {"nodez": 1}}, "unknown key 'jobs.cluster.nodez'.*did you mean 'nodes'"),
-        ({"cluster": CPUS | {"nodes": 0}}, "jobs.cluster.nodes: must be greater than 0"),
-        ({"resources": {"7c": {}}}, "this study has no run of 7c"),
-        ({"resources": {"7b": {"node": 1}}}, "unknown key 'jobs.resources.7b.node'.*did you mean 'nodes'"),
-    ],
-)
-def test_mistakes_in_a_study_are_reported_by_key(tmp_path, jobs, message):
-    with pytest.raises(InputError, match=message):
-        load_study(study_file(tmp_path, ["6k"], jobs=jobs))
 
 
 def test_a_profile_that_came_with_a_bundle_is_refused(tmp_path):

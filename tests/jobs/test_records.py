@@ -60,22 +60,6 @@ def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
     assert len(submissions(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *({"schema": 99}, [], {}, {"schema": 1}, "text", None),
-        {"schema": 1, "spec_hashes": [], "jobs": {}, "settings": "x", "plan": {}},
-        {"schema": 1, "spec_hashes": {}, "jobs": {"a": 1}, "settings": "x", "plan": 3},
-        {"schema": 1, "spec_hashes": {}, "jobs": {}, "settings": "x", "plan": {"study": "s"}},
-    ],
-)
-def test_a_record_that_cannot_be_read_is_one_line(tmp_path, content):
-    (tmp_path / "jobs" / "0001").mkdir(parents=True)
-    write_json(tmp_path / "jobs" / "0001" / "submission.json", content)
-    with pytest.raises(InputError, match=r"submission\.json: cannot be read .*remove"):
-        submissions(tmp_path)
-
-
 def test_values_of_another_kind_in_a_record_are_refused_or_harmless(tmp_path):
     """One line, or a record with which all goes on."""
     made = submission(tmp_path, 1, {"train-0": "7"})

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.model import ArrayJob, Resources
-from jobs.render import Paths, ScriptContext, render
+from jobs.render import Paths, ScriptContext
 from scaling.study.jobs_schema import Cluster
 
 from .cluster import cluster, needs_slurm
@@ -33,7 +33,6 @@ def slurm():
 
 def submit(slurm, tmp_path, max_restarts, setup=()):
     submission = tmp_path / "out" / "jobs" / "0001"
-    (submission / "logs").mkdir(parents=True)
     program = tmp_path / "python"
     program.write_text(PROGRAM)
     program.chmod(0o755)
@@ -42,9 +41,7 @@ def submit(slurm, tmp_path, max_restarts, setup=()):
         "s", Cluster(**CPUS | {"max_restarts": max_restarts, "setup": list(setup)}), paths, str(program)
     )
     job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),))
-    paths.script(job).write_text(render(context, job))
-    paths.elements(job).write_text("a b\n")
-    number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
+    number = slurm.submit(context, job)
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")
     return number, f"-m scaling eval worker {paths.study_file} --out {tmp_path} --checkpoint a b"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobs.model import ArrayJob, Resources
-from jobs.render import Paths, ScriptContext, render
+from jobs.render import Paths, ScriptContext
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import attempts
 from scaling.study.jobs_schema import Cluster as Profile
@@ -91,21 +91,17 @@ class Job:
 
 
 def submit(
-    cluster: Cluster, rundir: RunDir, nodes: int = 1, minutes: int = 5, number: int = 1, max_restarts: int = 3,
+    cluster: Cluster, rundir: RunDir, nodes: int = 1, minutes: int = 5, max_restarts: int = 3,
     options: tuple[str, ...] = (), environment: Mapping[str, str] | None = None,
 ) -> Job:  # fmt: skip
     """One run as an array of one element, on `nodes` nodes of one task each."""
-    folder = rundir.study / "jobs" / f"{number:04d}"
-    (folder / "logs").mkdir(parents=True)
+    folder = rundir.study / "jobs" / "0001"
     paths = Paths(folder, ROOT, folder / "study.yaml", rundir.study, ROOT)
     words = {"environment": ENVIRONMENT | dict(environment or {}), "sbatch": list(options)}
     profile = Profile(nodes=4, cpus_per_node=64, signal_s=30, max_restarts=max_restarts, **words)
     context = ScriptContext(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
     job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
-    paths.script(job).write_text(render(context, job), encoding="utf-8")
-    paths.elements(job).write_text(rundir.path.name + "\n", encoding="utf-8")
-    job_id = cluster.run("sbatch", "--parsable", paths.script(job).name, cwd=folder).strip()
-    return Job(cluster, job_id, rundir, folder)
+    return Job(cluster, cluster.submit(context, job), rundir, folder)
 
 
 def started(cluster: Cluster, tmp_path: Path, nodes: int = 1, **options: int) -> Job:

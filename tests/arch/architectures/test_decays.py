@@ -1,13 +1,11 @@
 """TNL's decays: the two rules of slopes, half-lives, which sizes have which rule, and the warning about drift."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
 
-from arch.architectures.tnl import decays
-from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes, log_decays
+from arch.architectures.tnl.decays import drift, fastest_half_life
 from arch.config import field_choices
 from arch.model.lm import build_model
 from arch.model.mixer import Stream
@@ -26,24 +24,6 @@ def test_the_papers_sizes_drift():
     assert tuple(PAPERS_HALF_LIVES) == tuple(PAPER)
     half_lives = {size: fastest_half_life(preset("tnl", size)) for size in PAPER}
     assert {size: round(life, 1) for size, life in half_lives.items()} == PAPERS_HALF_LIVES
-
-
-@pytest.mark.parametrize("heads", [1, 2, 3, 4, 12, 32])
-def test_fixed_slopes_begin_at_one_end_for_every_number_of_heads(heads):
-    slopes = fixed_slopes(heads)
-    assert len(slopes) == heads and slopes[0] == 2**-0.5
-    assert slopes == sorted(slopes, reverse=True) and slopes[-1] == pytest.approx(2 ** -(8 - 7.5 / heads))
-    for earlier, later in pairwise(slopes):
-        assert earlier / later == pytest.approx(2 ** (7.5 / heads))
-
-
-@pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
-def test_layers_scale_the_slopes(slopes):
-    fastest = max(decays.SLOPES[slopes](4))
-    assert min(log_decays(0, 4, 4, slopes)) == pytest.approx(-fastest * (1 + 1e-5))
-    assert min(log_decays(1, 4, 4, slopes)) == pytest.approx(-fastest * 2 / 3, rel=1e-4)
-    assert min(log_decays(3, 4, 4, slopes)) == pytest.approx(-fastest * 1e-5)
-    assert all(math.isfinite(x) for x in log_decays(0, 1, 4, slopes))
 
 
 def test_tiny_presets_are_fixed_and_the_papers_keep_the_papers():

@@ -6,7 +6,7 @@ import torch
 
 from arch.bench import command as bench
 from arch.bench.kernels import kind_of
-from arch.bench.whole_model import config_of, make, measure, parser, share_waiting
+from arch.bench.whole_model import config_of, make, measure, parser
 from arch.errors import InputError
 
 
@@ -50,10 +50,6 @@ def test_sizes_by_layers_and_width(size, heads, d_ffn):
     config = config_of("hgrn2", size, 257, 2048)
     assert (config.n_heads, config.d_ffn, config.vocab_size) == (heads, d_ffn, 257)
     assert f"{config.n_layers}x{config.d_model}" == size
-
-
-def test_shares():
-    assert share_waiting(10.0, 4.0) == 0.6 and share_waiting(4.0, 4.1) == 0.0
 
 
 @pytest.mark.gpu

@@ -162,11 +162,6 @@ def test_readers_of_columns_share_the_memory_of_their_gradients(monkeypatch):
             torch.testing.assert_close(part, wanted)
 
 
-def test_one_gradient_is_a_matrix_as_it_is():
-    (x,) = columns(16)
-    assert joined([x]).data_ptr() == x.data_ptr() and joined([x]).shape == (B * T, 16)
-
-
 def test_gradients_of_two_nodes_share_no_memory(monkeypatch):
     """A column that is joined to another map's output by `cat`, whose backward hands out views of one tensor."""
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)

@@ -5,76 +5,9 @@ import math
 import pytest
 import torch
 
-from arch.errors import InputError
-from arch.ops import scan, scan_step
+from arch.ops import scan
 
-from .compare import DECAYS, compare, picked, randn
-
-
-@pytest.mark.parametrize("backend", ["naive", "chunk"])
-@pytest.mark.parametrize("from_logits", [False, True])
-def test_pairs_share_a_gate(from_logits, backend):
-    """Without angles they are two real recurrences, and complex ones whose angles are 0; with all gradients."""
-    gate, b = randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, 2, dtype=torch.float64, seed=1)
-    bound, state = torch.linspace(0, 0.9, 6, dtype=torch.float64), randn(2, 6, 2, dtype=torch.float64, seed=2)
-    gate = 4 * gate if from_logits else -gate.abs()
-    options = {"chunk_size": 8, "backend": backend}
-
-    def shared(gate, bound, b, state, *theta):
-        return scan((gate, bound) if from_logits else gate, b, *theta, initial_state=state, **options)
-
-    def one_by_one(gate, bound, b, state):
-        gate, bound = (x.repeat_interleave(2, -1) for x in (gate, bound))
-        out, last = scan((gate, bound) if from_logits else gate, b.flatten(2), None, state.flatten(1), **options)
-        return out.unflatten(-1, (6, 2)), last.unflatten(-1, (6, 2))
-
-    def results(function, *more):
-        leaves = [x.clone().requires_grad_() for x in (gate, bound, b, state)]
-        out, last = function(*leaves, *more)
-        used = leaves if from_logits else [leaves[0], *leaves[2:]]
-        total = (out * torch.arange(out.numel()).reshape(out.shape).cos()).sum() + last.sin().sum()
-        return [out, last, *torch.autograd.grad(total, used)]
-
-    actual, zero = results(shared), torch.zeros(6, dtype=torch.float64)
-    for expected in (results(one_by_one), results(shared, zero)):
-        for a, b_ in zip(actual, expected, strict=True):
-            torch.testing.assert_close(a, b_, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("parts", [(), (2,)])
-def test_gate_from_logits_is_that_of_its_logarithm(parts):
-    """lam = bound + (1 - bound) sigmoid(logits) and (1 - lam) b, in all backends and token by token."""
-    logits, b = 4 * randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, *parts, dtype=torch.float64, seed=1)
-    bound = torch.linspace(0, 0.9, 6, dtype=torch.float64)
-    theta = [randn(6, dtype=torch.float64, seed=2)] if parts else []
-    lam = bound + (1 - bound) * torch.sigmoid(logits)
-    expected = scan(lam.log(), (1 - lam)[(..., *[None] * len(parts))] * b, *theta, backend="naive")[0]
-    state, steps = None, []
-    for t in range(33):
-        out, state = scan_step((logits[:, t], bound), b[:, t], *theta, state=state)
-        steps.append(out)
-    for actual in (
-        *(scan((logits, bound), b, *theta, backend=backend)[0] for backend in ("naive", "chunk")),
-        torch.stack(steps, 1),
-    ):
-        assert torch.allclose(actual, expected, rtol=1e-10, atol=1e-12)
-    compare(
-        lambda backend, x, low, b, *theta: scan((x, low), b, *theta, backend=backend),
-        [logits, bound, b, *theta],
-        b.dtype,
-    )
-
-
-def test_complex_recurrence_is_that_of_complex_numbers():
-    log_a, theta = -randn(1, 40, 3, dtype=torch.float64, seed=0).abs(), randn(3, dtype=torch.float64, seed=1)
-    b = randn(1, 40, 3, 2, dtype=torch.float64, seed=2)
-    h, last = scan(log_a, b, theta, chunk_size=8)
-    a = torch.polar(log_a.exp(), theta.expand(1, 40, 3))
-    state = torch.zeros(1, 3, dtype=torch.complex128)
-    for t in range(40):
-        state = a[:, t] * state + torch.view_as_complex(b)[:, t]
-        torch.testing.assert_close(h[:, t], torch.view_as_real(state), rtol=1e-12, atol=1e-12)
-    assert torch.equal(last, h[:, -1])
+from .compare import DECAYS, picked, randn
 
 
 def test_decay_of_zero_forgets_exactly_and_has_no_gradient():
@@ -111,10 +44,3 @@ def test_angle_holds_at_a_million_steps():
     h, _ = scan(torch.zeros(1, steps, 3), b, theta, initial_state=start)
     angle = steps * theta.double()
     torch.testing.assert_close(h[0, -1].double(), torch.stack([angle.cos(), angle.sin()], -1), rtol=0, atol=1e-6)
-
-
-def test_wrong_shapes_and_backends_are_named():
-    with pytest.raises(InputError, match=r"scan with theta: b has shape \[1, 4, 3\], expected .*D = 3, 2\]"):
-        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), torch.zeros(3))
-    with pytest.raises(InputError, match="unknown backend 'chunks'"):
-        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), backend="chunks")

@@ -35,17 +35,6 @@ def test_backends_agree_at_decays_of_every_kind(decay, dtype):
     compare(run, example(2, 129, 6, 5, dtype, step_size), dtype, tolerance=tolerance)
 
 
-def test_recurrence_by_hand():
-    """One channel, one state number, two steps."""
-    dt, x = torch.tensor([[[0.5], [2.0]]]), torch.tensor([[[3.0], [-1.0]]])
-    B, C = torch.tensor([[[2.0], [4.0]]]), torch.tensor([[[1.0], [10.0]]])
-    out, state = selective_scan(dt, torch.tensor([[-1.0]]), B, C, x)
-    first = 0.5 * 2.0 * 3.0
-    second = math.exp(-2.0) * first + 2.0 * 4.0 * -1.0
-    torch.testing.assert_close(out.flatten(), torch.tensor([first, 10 * second]))
-    torch.testing.assert_close(state.flatten(), torch.tensor([second]))
-
-
 class Largest(TorchDispatchMode):
     """The size of the largest tensor that any operation returns."""
 

@@ -275,8 +275,10 @@ GATES = {  # log f, whether there is an initial state, tolerance, sizes
 }  # fmt: skip
 
 
-@sequential
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize(
+    ("name", "sequential"),
+    [(name, x) for name in GATES for x in (False, True) if x or name != "strong at the end, in segments"],
+)
 def test_gates(name, sequential):
     log_f, has_state, tolerance, sizes = GATES[name]
     _, length, _, width = log_f.shape

@@ -1,6 +1,8 @@
 """What runs around the sequence operations on a GPU, against plain PyTorch: outputs and all gradients. The kernels run
 on a GPU where there is one, else in Triton's interpreter; the loss by rows also without them."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -51,37 +53,105 @@ def plain(x, gate=None, weight=None):
     return out if gate is None else out * gate.sigmoid()
 
 
-@pytest.mark.parametrize("width", [8, 48, 6000])
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_norm(width, gated, weighted):
-    shapes = [(3, 5, width), *([(3, 5, width)] if gated else []), *([(width,)] if weighted else [])]
-
+def norm(width, gated, weighted):
     def split(x):
         return x[0], x[1] if gated else None, x[-1] if weighted else None
 
-    both(lambda *x: rows.Norm.apply(*split(x), EPS), lambda *x: plain(*split(x)), *inputs(*shapes))
+    shapes = [(3, 5, width), *([(3, 5, width)] if gated else []), *([(width,)] if weighted else [])]
+    return lambda *x: rows.Norm.apply(*split(x), EPS), lambda *x: plain(*split(x)), shapes
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("used", [(0, 1), (0,), (1,)])
-def test_sum_and_its_norm(weighted, used):
-    """Also where one of the two results is not used."""
-    shapes = [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
+def sum_and_norm(used, weighted):
+    """used: which of the two results are read."""
 
-    def split(x):
-        return x[0], x[1], x[2] if len(x) > 2 else None
-
-    def reference(*x):
-        total = x[0] + x[1]
-        results = total, plain(total, weight=split(x)[2])
+    def by_kernel(x, y, weight=None):
+        results = rows.AddNorm.apply(x, y, weight, EPS)
         return [results[i] for i in used]
 
-    def by_kernel(*x):
-        results = rows.AddNorm.apply(*split(x), EPS)
+    def reference(x, y, weight=None):
+        results = x + y, plain(x + y, weight=weight)
         return [results[i] for i in used]
 
-    both(by_kernel, reference, *inputs(*shapes))
+    return by_kernel, reference, [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
+
+
+def rotary(half, own):
+    """The rows' positions the same, or each their own."""
+    positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
+    cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
+    shape = (2, 6, 3, 2 * half)
+    return (
+        lambda q, k: rows.Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)),
+        lambda q, k: rotate_pairs(q, k, cos.double(), sin.double()),
+        [shape, shape],
+    )
+
+
+def embedding(words):
+    """Of small vocabularies and larger ones, some of whose words come often and most never."""
+    ids = torch.randint(0, words, (3, 40), generator=torch.Generator().manual_seed(0)) % 7
+    return (
+        lambda w: _Rows.apply(ids.to(w.device), w, w.dtype),
+        lambda w: torch.nn.functional.embedding(ids, w),
+        [(words, 6)],
+    )
+
+
+def slices(kernel, reference, cut, *shapes):
+    """Both of what `cut` makes of the inputs: slices of wider tensors, as they come from one product."""
+    return lambda *x: kernel(*cut(*x)), lambda *x: reference(*cut(*x)), shapes
+
+
+def heads_of(head):
+    return lambda x, dt: (x[..., 2 : 2 + 3 * head].unflatten(2, (3, head)), dt)
+
+
+def skip_norm(weighted):
+    """In one kernel; of rows whose sizes are apart by a thousand."""
+    size = torch.tensor([1000.0, 1, 1000, 1, 1000, 1, 1000])[:, None]
+
+    def by_kernel(o, v, z, skip, *weight):
+        return ssm.Skip.apply(o * size.to(o), v, z, skip, *(weight or (None,)), 1e-5)
+
+    def reference(o, v, z, skip, *weight):
+        out = skip_gated(o * size.to(o), v, z, skip)
+        out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
+        return out * weight[0] if weight else out
+
+    return by_kernel, reference, [(2, 7, 21)] * 3 + [(21,)] * (2 if weighted else 1)
+
+
+GATES = ("", "silu", "sigmoid")
+KERNELS = {  # kernel, the same in plain PyTorch, shapes of the inputs
+    **{f"norm {case}": norm(*case) for case in itertools.product((8, 48, 6000), (False, True), (False, True))},
+    **{f"sum {case}": sum_and_norm(*case) for case in itertools.product(((0, 1), (0,), (1,)), (False, True))},
+    **{f"product {gate}": (lambda a, b, gate=gate: rows.Product.apply(a, b, gate),
+                           lambda a, b, gate=gate: gated_product(a, b, gate), [(3, 7, 500)] * 2) for gate in GATES},
+    # rows of odd width, more than a program takes, and none
+    **{f"halves {gate} {shape}": (lambda x, gate=gate: rows.HalvesProduct.apply(x, gate),
+                                  lambda x, gate=gate: gated_product(*x.chunk(2, -1), gate), [shape])
+       for gate in GATES for shape in ((3, 500, 14), (0, 6))},
+    **{f"rotary {case}": rotary(*case) for case in itertools.product((4, 20), (False, True))},
+    **{f"embedding {words}": embedding(words) for words in (5, 512, 513)},
+    "softplus": (ssm.Softplus.apply, softplus, [(2, 7, 29), (29,)]),
+    "softplus of a slice": slices(ssm.Softplus.apply, softplus, lambda x, b: (x[..., 3:24], b), (2, 7, 29), (21,)),
+    # of [1, B, C] and its first two axes exchanged: the strides of a lone token may be anything
+    "softplus of a token": slices(ssm.Softplus.apply, softplus, lambda x, b: (x.transpose(0, 1), b), (1, 5, 29), (29,)),
+    **{f"scaled {head}": slices(ssm.Scaled.apply, scaled, heads_of(head), (2, 5, 3 * head + 3), (2, 5, 3))
+       for head in (4, 12)},
+    **{f"skip {shape}": slices(ssm.Skip.apply, skip_gated, lambda o, v, z, skip: (o, v[..., 2:23], z[..., 5:26], skip),
+                               (*shape, 21), (*shape, 30), (*shape, 30), (21,)) for shape in ((1, 9), (2, 7))},
+    **{f"skip and norm {weighted}": skip_norm(weighted) for weighted in (False, True)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels(name, monkeypatch):
+    """Sizes are no multiples of a tile's, and programs take several tiles."""
+    for what, size in {"TILE": 64, "CHANNELS": 16, "SHARES": 2}.items():
+        monkeypatch.setattr(ssm, what, size)
+    function, reference, shapes = KERNELS[name]
+    both(function, reference, *inputs(*shapes))
 
 
 def test_many_rows_share_a_weights_gradient(monkeypatch):
@@ -91,24 +161,12 @@ def test_many_rows_share_a_weights_gradient(monkeypatch):
     both(lambda x, w: rows.Norm.apply(x, None, w, EPS), lambda x, w: plain(x, weight=w), *inputs((21, 40), (40,)))
 
 
-@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
-def test_gated_product(gate):
-    shape = (3, 7, 500)
-    both(lambda a, b: rows.Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("half", [4, 20])
-def test_rotary_embedding(own, half):
-    """The rows' positions the same, or each their own."""
-    positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
-    cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
-
-    def reference(q, k):
-        return rotate_pairs(q, k, cos.double(), sin.double())
-
-    shape = (2, 6, 3, 2 * half)
-    both(lambda q, k: rows.Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs(shape, shape))
+def test_softplus_of_large_and_small():
+    """Each result for itself, down to 1e-35, of which a GPU's power of 2 takes a rounded exponent."""
+    x = torch.linspace(-80, 80, 2001).view(1, -1, 3)
+    result = ssm.Softplus.apply(x.to(DEVICE), torch.zeros(3, device=DEVICE)).cpu().double()
+    expected = torch.nn.functional.softplus(x.double(), threshold=1000)
+    assert ((result / expected - 1).abs() < 2e-6 + 7.5e-8 * x.double().neg().clamp(min=0)).all()
 
 
 @pytest.mark.parametrize(("width", "apart"), [(16, 48), (40, 64), (48, 48)])
@@ -120,7 +178,7 @@ def test_rows_are_copied_to_columns(width, apart):
     assert torch.equal(out[:, :width], x) and (out[:, width:] == 7).all()
 
 
-@pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
+@pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap"])
 def test_short_convolution(case, monkeypatch):
     """The widths of tiles and of what a program adds up do not divide the sizes."""
     monkeypatch.setattr(conv, "ROWS", (8, 8))
@@ -145,17 +203,25 @@ def test_short_convolution(case, monkeypatch):
     both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
 
 
-@pytest.mark.parametrize("backend", ["chunk", "triton"])
-@pytest.mark.parametrize("part", [4, 100])
-def test_loss_of_a_vocabulary(backend, part):
+LOSSES = [  # backend, rows of logits at a time, targets of a vocabulary, its size
+    *((backend, part, [-100, 48, 3, 50, 0, -100, 44, 7, 12, -100], 51)
+      for backend in ("chunk", "triton") for part in (4, 100)),
+    # what a program reads at a time twice, thrice and some, and once less than it; the first and the last of them
+    *(("triton", 2, [0, width - 1, 31 % width, 32 % width, -100], width) for width in (64, 100, 17)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("backend", "part", "targets", "width"), LOSSES)
+def test_loss_of_a_vocabulary(backend, part, targets, width, monkeypatch):
     """In parts, and in one; with targets that do not count, and logits of +-100."""
-    targets = torch.randint(0, 51, (10,), generator=torch.Generator().manual_seed(0))
-    targets[[0, 5, 9]] = -100
+    if width != 51:
+        monkeypatch.setattr(rows, "BLOCK", 32)
 
     def loss(kind, device):
-        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), part, kind)
+        given = torch.tensor(targets, device=device)
+        return lambda h, w: linear_cross_entropy(30 * h, w, given, part, kind)
 
-    both(loss(backend, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
+    both(loss(backend, DEVICE), loss("naive", "cpu"), *inputs((len(targets), 6), (width, 6)))
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk", "triton"])
@@ -178,30 +244,6 @@ def test_loss_of_what_does_not_fit(backend):
     for bad in ((h, w[:, :5], targets), (h, w, targets[:3]), (h[None], w, targets[None])):
         with pytest.raises(InputError, match="do not fit: pass hidden"):
             linear_cross_entropy(*bad, backend=backend)
-
-
-@pytest.mark.parametrize("width", [64, 100, 17])
-def test_rows_of_several_blocks(width, monkeypatch):
-    """Vocabularies of what a program reads at a time twice, thrice and some, and once less than it; loss and gradients,
-    of targets in the first and the last of them, at a row's ends, and of none."""
-    monkeypatch.setattr(rows, "BLOCK", 32)
-    targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100])
-
-    def loss(kind, device):
-        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), 2, kind)
-
-    both(loss("triton", DEVICE), loss("naive", "cpu"), *inputs((5, 4), (width, 4)))
-
-
-@pytest.mark.parametrize("words", [5, 512, 513])
-def test_rows_of_the_embedding(words):
-    """Of small vocabularies and larger ones, some of whose words come often and most never."""
-    ids = torch.randint(0, words, (3, 40), generator=torch.Generator().manual_seed(0)) % 7
-    both(
-        lambda w: _Rows.apply(ids.to(w.device), w, w.dtype),
-        lambda w: torch.nn.functional.embedding(ids, w),
-        *inputs((words, 6)),
-    )
 
 
 @pytest.mark.gpu("what it looks for are atomics")
@@ -234,6 +276,9 @@ def test_rows_that_are_filled_up(width, monkeypatch):
     losses, result = rows.loss_of_rows(logits, targets, scale), rows.loss_of_rows(wide[:, :width], targets, scale)
     assert_close([result, wide[:, :width]], [losses, logits], TOLERANCE)
     assert not wide[:, width:].any()
+    kept = wide.clone()  # a target beyond the vocabulary writes nowhere
+    losses = rows.loss_of_rows(wide[:2, :width], torch.tensor([3, width + 5], device=DEVICE), scale)
+    assert torch.equal(wide[2:], kept[2:]) and not wide[:, width:].any() and losses.isnan().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("backend", ["chunk", "triton"])
@@ -263,20 +308,8 @@ def test_rows_by_many_warps(width):
     assert_close([result[0][1].double(), result[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
     own = torch.arange(300), targets.clamp(min=0).cpu()
     torch.testing.assert_close(result[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
-    assert rows.loss_of_rows(
-        logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale
-    ).isnan().tolist() == [
-        False,
-        True,
-    ]
-
-
-def test_a_target_beyond_the_vocabulary_writes_nowhere():
-    logits = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    kept = logits.clone()
-    targets = torch.tensor([3, 105], device=DEVICE)
-    losses = rows.loss_of_rows(logits[:2], targets, torch.tensor(1.0, device=DEVICE))
-    assert torch.equal(logits[2:], kept[2:]) and losses.isnan().tolist() == [False, True]
+    beyond = rows.loss_of_rows(logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale)
+    assert beyond.isnan().tolist() == [False, True]
 
 
 def test_chunks_of_the_loss_under_autocast():
@@ -353,15 +386,6 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
     result = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
     assert len(products) == 1 and [y.dtype for y in result] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
     assert_close([y.double() for y in result], [y.double() for y in expected], 0.02)
-
-
-@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
-def test_product_of_halves(gate):
-    """Rows of odd width, more than a program takes, and none."""
-    for shape in ((3, 500, 14), (0, 6)):
-        both(
-            lambda x: rows.HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape)
-        )
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -468,83 +492,3 @@ def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):
 def test_column_sums(shape):
     (x,) = inputs(shape)
     torch.testing.assert_close(column_sums(x.to(DEVICE)).cpu().double(), x.double().sum(0), rtol=1e-5, atol=1e-5)
-
-
-@pytest.fixture
-def small_tiles(monkeypatch):
-    """So that sizes are no multiples of a tile's, and programs take several tiles."""
-    monkeypatch.setattr(ssm, "TILE", 64)
-    monkeypatch.setattr(ssm, "CHANNELS", 16)
-    monkeypatch.setattr(ssm, "SHARES", 2)
-
-
-@pytest.mark.parametrize("cut", [slice(None), slice(3, 24)])
-@pytest.mark.usefixtures("small_tiles")
-def test_softplus(cut):
-    """Of a slice too."""
-    width = len(range(29)[cut])
-    both(
-        lambda x, b: ssm.Softplus.apply(x[..., cut], b),
-        lambda x, b: softplus(x[..., cut], b),
-        *inputs((2, 7, 29), (width,)),
-    )
-
-
-@pytest.mark.usefixtures("small_tiles")
-def test_one_token_of_several_sequences():
-    """Of [1, B, C] and its first two axes exchanged: the strides of a lone token may be anything."""
-    x, bias = inputs((1, 5, 29), (29,))
-    both(ssm.Softplus.apply, softplus, x.transpose(0, 1), bias)
-
-
-@pytest.mark.usefixtures("small_tiles")
-def test_softplus_of_large_and_small():
-    """Each result for itself, down to 1e-35, of which a GPU's power of 2 takes a rounded exponent."""
-    x = torch.linspace(-80, 80, 2001).view(1, -1, 3)
-    result = ssm.Softplus.apply(x.to(DEVICE), torch.zeros(3, device=DEVICE)).cpu().double()
-    expected = torch.nn.functional.softplus(x.double(), threshold=1000)
-    assert ((result / expected - 1).abs() < 2e-6 + 7.5e-8 * x.double().neg().clamp(min=0)).all()
-
-
-@pytest.mark.parametrize("head", [4, 12])
-@pytest.mark.usefixtures("small_tiles")
-def test_scaled_values(head):
-    """Values in a slice of a wider tensor, which are read again beside."""
-    shape = (2, 5, 3, head)
-
-    def split(x):
-        return x[..., 2 : 2 + 3 * head].unflatten(2, shape[2:])
-
-    def of(function):
-        return lambda x, dt: function(split(x), dt)
-
-    both(of(ssm.Scaled.apply), of(scaled), *inputs((2, 5, 3 * head + 3), (2, 5, 3)))
-
-
-@pytest.mark.parametrize("rows", [(1, 9), (2, 7)])
-@pytest.mark.usefixtures("small_tiles")
-def test_skip_and_gate(rows):
-    """Values and gates in slices of wider tensors."""
-
-    def of(function):
-        return lambda o, v, z, skip: function(o, v[..., 2:23], z[..., 5:26], skip)
-
-    both(of(ssm.Skip.apply), of(skip_gated), *inputs((*rows, 21), (*rows, 30), (*rows, 30), (21,)))
-
-
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.usefixtures("small_tiles")
-def test_skip_gate_and_norm(weighted):
-    """In one kernel; of rows whose sizes are apart by a thousand."""
-
-    def by_kernel(o, v, z, skip, *weight):
-        return ssm.Skip.apply(o, v, z, skip, *(weight or (None,)), 1e-5)
-
-    def reference(o, v, z, skip, *weight):
-        out = skip_gated(o, v, z, skip)
-        out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
-        return out * weight[0] if weight else out
-
-    given = inputs((2, 7, 21), (2, 7, 21), (2, 7, 21), (21,), *([(21,)] if weighted else []))
-    given[0][:, ::2] *= 1000
-    both(by_kernel, reference, *given)

@@ -110,12 +110,12 @@ OTHERS = ("gated keys", "gated strong", "decay silu", "decay learned", "decay st
 
 LAYOUTS = [*((name, "one") for name in CASES), *((name, where) for name in OTHERS for where in ("two", "first apart"))]
 QUICK = {("gated keys", "two"), ("decay silu", "first apart"), ("rotate", "first apart")}
-SLOW = [] if GPU else [one for one in LAYOUTS if one[0] in LONG or (one[1] != "one" and one not in QUICK)]
+SLOW = [] if GPU else [x for x in LAYOUTS if x[0] in LONG or (x[1] != "one" and x not in QUICK)]
 
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one in SLOW else one for one in LAYOUTS],
+    [pytest.param(*case, marks=pytest.mark.slow) if case in SLOW else case for case in LAYOUTS],
 )
 def test_columns_of_one_tensor(name, layout):
     """Others stand in front of the columns that are read. two: of two tensors of other widths; first apart: the first
@@ -130,7 +130,7 @@ def test_columns_of_one_tensor(name, layout):
     for apart in (False, True):
         leaves = list(values)
         for number in (0, 1) if not apart else ():
-            mine = [index for index, one in enumerate(owner) if one == number]
+            mine = [index for index, tensor in enumerate(owner) if tensor == number]
             front = torch.zeros(B, T, 16 * (1 + number), device=DEVICE, dtype=dtype)
             whole = mark_joint(torch.cat([front, *(values[index].flatten(2) for index in mine)], -1))
             _, *parts = whole.split([front.shape[-1], *(values[index][0, 0].numel() for index in mine)], -1)

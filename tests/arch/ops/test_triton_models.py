@@ -27,7 +27,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(common, "_WARNED", set())
 
 
-def chosen(backend, device="cuda", width=64, dtype=torch.float32, length=5, obstacle=None):
+def chosen(backend=None, device="cuda", width=64, dtype=torch.float32, length=5, obstacle=None):
     """What is taken, and the warnings on the way, twice."""
     with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -41,15 +41,29 @@ def without_kernel(reason):
     return "chunk", [f"no Triton kernel: {reason}; the chunk backend runs instead"]
 
 
-def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
-    monkeypatch.setattr(common, "_capability", lambda device: (8, 0))
-    monkeypatch.setattr(common, "WITH_TRITON", True)
-    assert chosen(None) == chosen("triton") == ("triton", [])
-    assert chosen("chunk") == ("chunk", []) and chosen("naive") == ("naive", [])
-    assert chosen(None, width=512) == without_kernel("a head is 512 wide, more than 256")
-    assert chosen(None, obstacle="the decays are learned") == without_kernel("the decays are learned")
-    assert chosen(None, dtype=torch.float64) == chosen(None, length=0) == ("chunk", [])
-    assert chosen("triton", dtype=torch.float64) == without_kernel("an input is float64")
+OLD, NEW = (7, 5), (8, 0)  # compute capabilities
+CHOICES = [  # of what is asked for on a GPU of this capability
+    *((NEW, {"backend": backend}, ("triton", [])) for backend in (None, "triton")),
+    *((NEW, {"backend": backend}, (backend, [])) for backend in ("chunk", "naive")),
+    (NEW, {"width": 512}, without_kernel("a head is 512 wide, more than 256")),
+    (NEW, {"obstacle": "the decays are learned"}, without_kernel("the decays are learned")),
+    *((NEW, more, ("chunk", [])) for more in ({"dtype": torch.float64}, {"length": 0}, {"device": "cpu"})),
+    (NEW, {"backend": "triton", "dtype": torch.float64}, without_kernel("an input is float64")),
+    (OLD, {}, without_kernel("the GPU is older than compute capability 8.0")),
+    (None, {}, without_kernel("triton is not installed")),
+    ((9, 4), {}, without_kernel("the GPU is AMD's")),
+]
+
+
+@pytest.mark.parametrize(("capability", "asked", "expected"), CHOICES)
+def test_which_backend_is_taken(capability, asked, expected, fresh, monkeypatch):
+    """With one warning where it is another than the one by default, or than what is asked for."""
+    monkeypatch.setattr(common, "_capability", lambda device: capability or (9, 0))
+    monkeypatch.setattr(common, "WITH_TRITON", capability is not None)
+    monkeypatch.setattr(torch.version, "hip", "6.4" if capability == (9, 4) else None)
+    assert chosen(**asked) == expected
+    with pytest.raises(InputError, match="unknown backend 'fast'"):
+        chosen("fast")
 
 
 @pytest.mark.parametrize(
@@ -76,30 +90,6 @@ def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
         assert all(torch.equal(a, b) for a, b in zip(result, call("chunk"), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("capability", "triton", "reason"),
-    [((7, 5), True, "the GPU is older than compute capability 8.0"), ((9, 0), False, "triton is not installed")],
-)
-def test_a_gpu_that_cannot_says_so_once(fresh, monkeypatch, capability, triton, reason):
-    monkeypatch.setattr(common, "_capability", lambda device: capability)
-    monkeypatch.setattr(common, "WITH_TRITON", triton)
-    assert chosen(None) == without_kernel(reason)
-    assert chosen("triton") == ("chunk", [])
-
-
-def test_an_amd_gpu_takes_the_chunk_backend(fresh, monkeypatch):
-    monkeypatch.setattr(common, "_capability", lambda device: (9, 4))
-    monkeypatch.setattr(common, "WITH_TRITON", True)
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert chosen(None) == without_kernel("the GPU is AMD's")
-
-
-def test_a_cpu_takes_the_chunk_backend_silently(fresh):
-    assert chosen(None, device="cpu") == ("chunk", [])
-    with pytest.raises(InputError, match="unknown backend 'fast'"):
-        chosen("fast")
-
-
 def moved_model(arch, **changes):
     """In fp32, away from the start, where gates of all tokens are much alike."""
     model = build_model(preset(arch, "14k", n_layers=1, init_std=0.1, chunk_size=32, **changes), seed=1)
@@ -115,8 +105,8 @@ def gradients(model, **arguments):
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
 
-def close(found, expected):
-    for a, b in zip(found, expected, strict=True):
+def close(result, expected):
+    for a, b in zip(result, expected, strict=True):
         assert torch.isfinite(a).all()
         assert (a - b).norm() <= 2e-5 * b.norm() + 1e-9
 
