@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from analysis.fits.points import Points
     from analysis.trial import Difference, Pairs, SeedVariance, Verdict
 
-VERSION = 2  # of try.json
+VERSION = 3  # of try.json
 FIRST, MORE = 2, 2  # sizes of each stage
 BEYOND = 10.0  # times the study's largest compute: the second budget
 POINTS_A_RUN, FIRST_SHARE = 5, 0.1  # of a curve: points, and where they begin
@@ -187,7 +187,7 @@ def _missing(trial: Trial, sizes: Sequence[str]) -> list[RunSpec]:
 @dataclass
 class TrialResult:
     """A trial so far. left: sizes that need not be trained; compute, losses: comparisons at the budgets, and why
-    surfaces give none of compute; cost: exact training FLOP of the variant, and seconds of processes."""
+    surfaces give none of compute; flops: exact training FLOP of the variant."""
 
     trial: Trial
     at: list[float]
@@ -200,7 +200,7 @@ class TrialResult:
     compute_reason: str | None = None
     losses: list[Comparison] | None = None
     warnings: list[str] = field(default_factory=list)
-    cost: dict[str, float] = field(default_factory=dict)
+    flops: float = 0.0
 
     def stored(self) -> dict[str, Any]:
         """The content of try.json."""
@@ -215,7 +215,7 @@ class TrialResult:
             **{"compute": _ratio_rows(self.compute), "compute_reason": self.compute_reason},
             "losses": _ratio_rows(self.losses),
             "verdict": {"word": self.verdict.word, "reason": self.verdict.reason},
-            "cost": self.cost,
+            "flops_exact": self.flops,
             "not_trained": {"sizes": self.left, "flops_exact": _flops_of(self.trial, self.left)},
             "warnings": self.warnings,
         }
@@ -237,11 +237,7 @@ class TrialResult:
         if rows := self._projection_rows():
             parts.append(f"projected; {LEVEL:.0%} intervals\n{rows_table(rows)}")
         lines = [f"no comparison of compute: {self.compute_reason}"] if self.compute_reason else []
-        minutes = [f"{self.cost[key] / 60:.1f} min" for key in ("train_seconds", "eval_seconds")]
-        lines.append(
-            f"cost: {flop(self.cost['flops_exact'])} FLOP exact, {minutes[0]} of training and {minutes[1]} of "
-            f"evaluation, summed over processes"
-        )
+        lines.append(f"cost: {flop(self.flops)} FLOP exact")
         if self.left:
             spared = flop(_flops_of(trial, self.left))
             lines.append(f"not trained: {' and '.join(self.left)}, {spared} FLOP exact (--go-on)")
@@ -424,7 +420,7 @@ def _closed(result: TrialResult) -> TrialResult:
     from analysis.trial import ALONE
 
     trial, sizes = result.trial, list(dict.fromkeys(pair.size for pair in result.pairs))
-    result.cost = _spent(trial, trial.runs(sizes))
+    result.flops = _flops_of(trial, sizes)
     result.warnings = [*unlike(result.pairs), *([ALONE] if result.differences and result.seeds is None else [])]
     _write(trial, result.stored())
     return result
@@ -557,21 +553,3 @@ def points(trial: Trial, runs: Sequence[RunSpec], curves: bool) -> Points:
         convention="exact",
     )
     return ends.thinned(POINTS_A_RUN, FIRST_SHARE) if curves else ends
-
-
-def _spent(trial: Trial, runs: Sequence[RunSpec]) -> dict[str, float]:
-    """Exact training FLOP of `runs`, and seconds of their processes: training, evaluation of the held-out loss."""
-    from analysis.runs import load_tables
-
-    table = load_tables(trial.study.directory, [run.run_id for run in runs], "none").runs
-    seconds = 0.0
-    for run in runs:
-        for path in (trial.study.run_directory(run) / "evals").glob(f"[0-9]*/{VALIDATION}.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                stored = read_json(path)
-                seconds += float(stored["seconds"]) + float(stored.get("setup_seconds") or 0.0)
-    return {
-        "flops_exact": sum(exact(run) * run.trained_tokens for run in runs),
-        "train_seconds": float(table["time_s"].fillna(0).astype(float).sum()),
-        "eval_seconds": seconds,
-    }

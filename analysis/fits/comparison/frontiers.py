@@ -61,11 +61,6 @@ class Frontiers:
         return low, high
 
     @property
-    def convention(self) -> str:
-        """How C is counted."""
-        return next(iter(self.costs.values())).convention
-
-    @property
     def e_at_bound(self) -> bool:
         """Whether the E of an architecture ended at its bound of 0."""
         least = float(self.points.data.loss.min() * self.points.data.unit)
@@ -94,10 +89,6 @@ class Frontiers:
             return None
         low, high = quantiles(drawn, (1 - self.level) / 2).tolist()
         return low, high
-
-    def share(self, true: np.ndarray) -> float:
-        """The share of the draws (of those [1 + r]) where something is true."""
-        return float(true[1:][self.fine[1:]].mean())
 
 
 def fit_frontiers(
@@ -202,7 +193,7 @@ def _crossing(frontiers: Frontiers, grid: np.ndarray, away: np.ndarray) -> Cross
     before, after = away[rank, last], away[rank, last + 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         where = np.where(turns.any(1), at[last] + (at[1] - at[0]) * before / (before - after), np.nan)
-    share = frontiers.share(np.isfinite(where))
+    share = float(np.isfinite(where[1:][frontiers.fine[1:]]).mean())
     if not np.isfinite(where[0]):
         return Crossing(NOTHING, share)
     ends = frontiers.interval(where) if share >= frontiers.level else None

@@ -53,7 +53,7 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     assert all(row["low"] > 0.1 and row["se_seeds"] is None for row in result["differences"])
     assert any("seeds were not repeated" in line for line in result["warnings"])
     cost = [row["variant"]["flops_exact"] for row in result["pairs"]]
-    assert result["cost"]["flops_exact"] == sum(cost) and result["cost"]["train_seconds"] > 0
+    assert result["flops_exact"] == sum(cost)
     home = folder / "out" / "tiny"
     assert read_json(home / "tries" / "bad" / "try.json") == result
     runs = {path.name for path in (home / "runs").iterdir()}
@@ -86,7 +86,7 @@ def test_larger_sizes_are_projected(folder):
     assert [row["c"] for row in done["losses"]] == done["at"] == [1e11, 1e12]
     assert all(row["low"] < row["ratio"] < row["high"] for row in done["losses"])
     assert done["compute"] is None and done["compute_reason"]
-    assert done["cost"]["flops_exact"] > first["cost"]["flops_exact"]
+    assert done["flops_exact"] > first["flops_exact"]
 
 
 def plan_of(folder, text, match="data", study=STUDY):
