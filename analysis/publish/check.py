@@ -82,7 +82,11 @@ def _difference(stored: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     ratios = [_apart(stored.get(name), made.get(name)) for name in wrong]
     if wrong and all(ratio < ROUNDING for ratio in ratios):  # none is NaN
         return f"{ROUNDED}: {len(wrong):,} of {len(names):,} values, numbers by up to {max(ratios):.2g} of themselves"
-    first = f"{wrong[0]} is {stored.get(wrong[0])!r}, made again {made.get(wrong[0])!r}" if wrong else "its form alone"
+    first = (
+        f"{wrong[0]} is {stored.get(wrong[0], 'not there')}, made again {made.get(wrong[0], 'not there')}"
+        if wrong
+        else "its form alone"
+    )
     return f"differs: {len(wrong):,} of {len(names):,} values; {first}"
 
 

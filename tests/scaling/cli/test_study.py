@@ -151,7 +151,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     assert {"bigram.json", "corpus.json", "evals.parquet", "costs.csv", "manifest.json"} <= before.keys()
     assert before["fits.json"] == (out / "tiny" / "results" / "fits.json").read_bytes()
     drawn = page(out / "tiny" / "report" / "index.html")
-    assert any("What the training cost" in line for line in drawn)
+    assert any("what their training cost" in line for line in drawn)
     (published / "README.md").write_text("ours")
     command("publish", study, published, "--out", out)  # the same bytes, beside what is not its own
     assert {path.name: path.read_bytes() for path in published.iterdir()} == before | {"README.md": b"ours"}
