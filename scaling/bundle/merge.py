@@ -164,7 +164,7 @@ def _decide_run(merge: Merge, bundle: Unpacked, run: str) -> None:
         return
     if is_locked(rundir.path):
         raise InputError(f"{bundle.path}: {run} is being trained in {merge.directory}; wait for it or stop it")
-    left = (rundir.path / name for name in ("checkpoints", "state", "evals", "merged"))
+    left = (rundir.path / name for name in ("checkpoints", "state", "evals"))
     if not rundir.has_begun and not any(map(Path.exists, left)):
         if rundir.run_json.exists() and not _same_record(rundir.record(), bundle.record(run)):
             raise InputError(f"{bundle.path}: {run} differs from {rundir.path}: run.json; {OTHER}")

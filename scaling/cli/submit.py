@@ -91,19 +91,19 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path
     )  # before SLURM is waited for
-    unheard = _unheard(patient=not dry_run)
-    if unheard and not dry_run:
-        raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
+    silence = _silence(patient=not dry_run)
+    if silence and not dry_run:
+        raise InputError(f"{silence}: is this a login node of the cluster? --dry-run shows the scripts all the same")
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if not dry_run:
             settle(records.submissions(request.study.directory))
-        drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not unheard)
+        drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not silence)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
         if dry_run:
-            return _dry_run(drafted, context, options.explain, study.as_json, unheard, waiting)
+            return _dry_run(drafted, context, options.explain, study.as_json, silence, waiting)
         request.say("\n".join([drafted.text(options.explain), *waiting]))
         if not drafted.plan.jobs:
             return print_json(drafted.to_dict()) if study.as_json else None
@@ -398,7 +398,7 @@ def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
     return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}
 
 
-def _unheard(patient: bool) -> str | None:
+def _silence(patient: bool) -> str | None:
     """Why SLURM does not answer; None where it does. A controller that restarts is waited for where `patient`."""
     if not slurm.available():
         return "no SLURM here"
@@ -407,22 +407,22 @@ def _unheard(patient: bool) -> str | None:
 
 
 def _dry_run(
-    drafted: Draft, context: ScriptContext, explain: bool, as_json: bool, unjudged: str | None, lines: Sequence[str]
+    drafted: Draft, context: ScriptContext, explain: bool, as_json: bool, silence: str | None, lines: Sequence[str]
 ) -> None:
-    """Print every script, the graph and `lines`. SLURM validates the scripts, unless `unjudged` says why it cannot."""
+    """Print every script, the graph and `lines`. SLURM validates the scripts, unless `silence` says why it cannot."""
     scripts = {job.name: render(context, job) for job in drafted.plan.jobs}
     if as_json:
-        warnings = [] if unjudged else check(drafted.plan, context)
-        validated = {"validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
+        warnings = [] if silence else check(drafted.plan, context)
+        validated = {"validated": silence is None, "not_validated": silence, "warnings": warnings}
         return print_json(drafted.to_dict() | {"scripts": scripts} | validated)
     for name, text in scripts.items():
         print(f"# ----- {name}.sbatch -----\n{text}")
     print("\n".join([drafted.text(explain), *lines]), flush=True)
-    if unjudged is None:
+    if silence is None:
         _warn(check(drafted.plan, context))
         outcome = "SLURM accepts every script"
     else:
-        outcome = f"not validated: {unjudged}"
+        outcome = f"not validated: {silence}"
         if drafted.profile.max_array_size is None:
             outcome += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
         if records.job_ids(drafted.progress.submissions):

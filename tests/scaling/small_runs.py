@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from arch.presets import preset
 from data.corpus import prepare
@@ -80,6 +83,15 @@ def train(rundir: RunDir, *options: str, processes: int = 1, **environment: str)
     process = start(rundir, *options, processes=processes, **environment)
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
+
+
+def train_here(rundir: RunDir) -> int:
+    """Train in this process, with the numerics of the trainer's own."""
+    from scaling.trainer.loop import Trainer
+
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    return Trainer(rundir, torch.device("cpu"), time.perf_counter()).train()
 
 
 def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:

@@ -134,13 +134,6 @@ def test_overrides_of_the_model(load):
     assert same.run_id == "hgrn1-14k-c128-s0" and same.spec_hash == runs["hgrn1", "14k"].spec_hash
 
 
-def test_overrides_without_a_model_are_what_they_were(load):
-    training = {"by_size": {"14k": {"lr": 1e-2}}, "by_run": {"tnl/25k": {"lr": 3e-2}}}
-    empty = {"by_size": {"14k": {"lr": 1e-2, "model": {}}}, "by_run": {"tnl/25k": {"lr": 3e-2, "model": {}}}}
-    first, other = (load(changed(overrides=table)).runs() for table in (training, empty))
-    assert first == other and [run.spec_hash for run in first] == [run.spec_hash for run in other]
-
-
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [

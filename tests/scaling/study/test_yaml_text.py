@@ -4,7 +4,6 @@ import datetime
 from pathlib import Path
 
 import pytest
-import yaml
 
 from arch.errors import InputError
 from scaling.study.yaml_text import dump, parse, read_mapping
@@ -73,28 +72,6 @@ def test_what_is_written_is_read_again():
             continue
         if not (isinstance(value, str) and ("\x00" in value or not value.isprintable())):
             assert parse(dump(value), "here") == value
-
-
-def test_the_studies_of_this_project_read_as_before():
-    """Their keys and values are those of YAML 1.1, but for what is said in numbers that it takes for text."""
-    for path in sorted((Path(__file__).parents[3] / "scaling" / "studies").glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        assert _plain(parse(text, str(path))) == _plain(yaml.safe_load(text)), path
-
-
-def _plain(value):
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        if value in ("off", "on", "yes", "no"):
-            return value in ("on", "yes")
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 @pytest.mark.parametrize(

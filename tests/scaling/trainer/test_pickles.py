@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from arch.errors import InputError
 from data.files import read_json, sha256, write_json
 from scaling.rundir.directory import RunDir
 
-from ..small_runs import BATCH, exact_rows, make_run, train
+from ..small_runs import BATCH, exact_rows, make_run, train_here
 
 
 class Payload:
@@ -52,14 +53,19 @@ def planted(file: Path, content: object, as_zip: bool) -> None:
 
 
 @pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 2))])
-def test_a_state_resumes_to_the_bit_and_a_planted_one_runs_nothing(tmp_path: Path, stage: int) -> None:
+def test_a_state_resumes_to_the_bit_and_a_planted_one_runs_nothing(
+    tmp_path: Path, stage: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rundir = make_run(tmp_path, zero_stage=stage, keep_states=2, state_every_tokens=6 * BATCH)
-    assert train(rundir)[0] == 0
+    assert train_here(rundir) == 0
     weights = rundir.checkpoint(12) / "model.safetensors"
     rows, bits = exact_rows(rundir), weights.read_bytes()
     back_to(rundir, 6)
-    code, out, err = train(rundir, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")
-    assert code == 0 and "step 6 of 12" in out, out + err
+    capsys.readouterr()
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert train_here(rundir) == 0 and "step 6 of 12" in capsys.readouterr().out
+    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1", "it is the user's again"
+    monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
     assert exact_rows(rundir) == rows and weights.read_bytes() == bits
 
     back_to(rundir, 6)
@@ -70,11 +76,9 @@ def test_a_state_resumes_to_the_bit_and_a_planted_one_runs_nothing(tmp_path: Pat
         content = file.read_bytes()
         planted(file, {"module": {}, "more": Payload(mark)}, as_zip)
         sealed_anew(state)
-        code, out, err = train(rundir)
-        assert (code, mark.exists()) == (2, False), out + err
-        line = err.splitlines()[-1]
-        assert line.startswith(f"error: {state}: is no training state (UnpicklingError: ") and "start again" in line
-        assert "Traceback" not in err
+        with pytest.raises(InputError, match=r"is no training state \(UnpicklingError: .*start again") as error:
+            train_here(rundir)
+        assert not mark.exists() and str(error.value).startswith(f"{state}: ") and "\n" not in str(error.value)
         file.write_bytes(content)
     sealed_anew(state)
-    assert train(rundir)[0] == 0 and weights.read_bytes() == bits
+    assert train_here(rundir) == 0 and weights.read_bytes() == bits

@@ -24,7 +24,7 @@ from scaling.rundir.worklist import is_trained
 from scaling.trainer.loop import Trainer
 from tests.gate import gated
 
-from ..small_runs import BATCH, exact_rows, make_run, start, status, train
+from ..small_runs import BATCH, exact_rows, make_run, start, status, train, train_here
 
 STEPS = 200
 SETTINGS = {"state_every_tokens": 20 * BATCH, "checkpoint_tokens": [50 * BATCH, 150 * BATCH, STEPS * BATCH]}
@@ -148,11 +148,6 @@ def copy_run(undisturbed: RunDir, tmp_path: Path) -> RunDir:
     shutil.rmtree(rundir.checkpoint(STEPS))
     rundir.status_json.unlink()
     return rundir
-
-
-def train_here(rundir: RunDir) -> int:
-    torch.set_flush_denormal(True)
-    return Trainer(rundir, torch.device("cpu"), time.perf_counter()).train()
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "manifest"])
