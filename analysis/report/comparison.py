@@ -65,7 +65,7 @@ def losses_table(fits: StudyFits) -> Table:
                 "loss at this C": loss_of(own.loss),
                 "above the lowest": _difference(pair),
                 SAME_LOSS: times_cell(next(iter(pair.compute.values()), None)) if pair else "",
-                VERDICT: pair.verdict if pair else "",
+                VERDICT: _verdict_cell(pair) if pair else "",
                 BEST_SIZE: f"{own.size}, {count(own.n_tokens)}",
             }
             rows.append(row | _law_cells(fits, arch))
@@ -161,11 +161,22 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
 
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
+    if some := _of_some_counts(pair):
+        return f"{some[0]} in {some[1]} of {len(pair.compute)} ways to count compute and size, so not certain"
+    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else pair.by_count
+
+
+def _of_some_counts(pair: Pair) -> tuple[str, int] | None:
+    """Where all counts of compute together are undecided: the verdict that some of them have, and how many."""
     verdicts = [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
-    some = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), "not distinguishable")
-    if pair.by_count != UNDECIDED or some not in verdicts:
-        return some
-    return f"{some} in {verdicts.count(some)} of {len(verdicts)} ways to count compute and size, so not certain"
+    some = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), None)
+    return None if some is None or pair.by_count != UNDECIDED else (some, verdicts.count(some))
+
+
+def _verdict_cell(pair: Pair) -> str:
+    if pair.verdict == UNDECIDED and (some := _of_some_counts(pair)):
+        return f"{UNDECIDED}: {some[0]} under {some[1]} of {len(pair.compute)} counts"
+    return pair.verdict
 
 
 def _sentence(pair: Pair, best: str) -> str:
@@ -261,7 +272,7 @@ def comparison_table(comparison: Compared, losses: LowestLoss | None = None, nam
             SAME_LOSS: times_cell(view.at(other, reference)),
         }
         row["at ten times that compute"] = times_cell(view.at(other, reference, beyond=True))
-        rows.append(row | {VERDICT: pair.verdict, "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
+        rows.append(row | {VERDICT: _verdict_cell(pair), "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
     return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT))
 
 
