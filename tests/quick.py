@@ -46,7 +46,6 @@ CONTRACTS = {
     ],
     "jobs: plan and scripts": ["tests/jobs/test_plan.py", "tests/jobs/test_render.py"],
     "analysis.fits: laws of known curves": [
-        "tests/analysis/fits/test_powerlaw.py",
         "tests/analysis/fits/test_crossings.py",
         "tests/analysis/fits/test_envelope.py",
     ],
