@@ -36,7 +36,7 @@ def run(jobs: list[tuple[World, Ladder, int]]) -> pd.DataFrame:
 
 @pytest.mark.slow
 def test_intervals_cover_the_continuous_law() -> None:
-    """92 to 98% pooled over 24 cells of 300 studies, no cell below 90%; the envelope's points do not cover."""
+    """92 to 98% pooled over 24 cells of 300 studies, no cell below 90%."""
     noises = (0.003, 0.0065, 0.01, 0.015)
     cells = [(World(e), Ladder(k, s), STUDIES) for e in (0.0, 0.6) for s in noises for k in (4, 6, 8)]
     table = run(cells)
@@ -47,7 +47,6 @@ def test_intervals_cover_the_continuous_law() -> None:
     exact = table[table["E"] == 0.0]  # L(C) is a power law here
     assert 0.92 <= exact["loss"].mean() <= 0.98 and exact["loss"].min() >= 0.90
     assert 0.03 <= exact["curved"].mean() <= 0.07
-    assert table[table["sizes"] > 5]["points"].mean() < 0.8
 
 
 @pytest.mark.slow
