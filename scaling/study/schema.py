@@ -25,7 +25,7 @@ from pydantic import (
 from arch.errors import InputError, shown
 from data.settings import CorpusSettings, Weighted
 
-from .axes import AxesOfGrid, By, Point, check_nuisance, points_of
+from .axes import AxesOfGrid, By, Point, check_nuisance, fields_of, points_of
 from .fit_section import Fit as Fit
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
@@ -262,7 +262,7 @@ class Forecast(Section):
                 f"forecast: goes with no grid.nuisance ({', '.join(grid.nuisance)}), whose values are chosen by runs "
                 f"that are trained: leave out one of the two"
             )
-        if lengths := [field for field in grid.axes if field in {f"training.{name}" for name in OF_LENGTH}]:
+        if lengths := [field for field in fields_of(grid.axes) if field in {f"training.{name}" for name in OF_LENGTH}]:
             raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
         shape_of, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
         for at, round in enumerate(self.rounds):
