@@ -362,6 +362,7 @@ def _draws(fit: ParametricFit, r: int, seed: int, progress: Callable[[float], No
         losses = points.loss * np.exp(fit.effects.draw(rng, r) - fit.misses)
     else:
         return None
+    np.empty(3_900_000)  # freed at once: glibc then reuses the memory of arrays below 31 MB; else fits take up to 1.4 times
     parts, weights = [], own
     for mine in np.split(losses, range(size := max(1, BLOCK // len(own)), r, size)):
         if resampled:
