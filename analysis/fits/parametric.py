@@ -362,7 +362,8 @@ def _draws(fit: ParametricFit, r: int, seed: int, progress: Callable[[float], No
         losses = points.loss * np.exp(fit.effects.draw(rng, r) - fit.misses)
     else:
         return None
-    np.empty(3_900_000)  # freed at once: glibc then reuses the memory of arrays below 31 MB; else fits take up to 1.4 times
+    # An array freed at once: glibc then reuses the memory of those below 31 MB, else fits take up to 1.4 times as long.
+    np.empty(3_900_000)
     parts, weights = [], own
     for mine in np.split(losses, range(size := max(1, BLOCK // len(own)), r, size)):
         if resampled:
