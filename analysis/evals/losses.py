@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from arch.errors import InputError
 from data.files import reading, regular, sha256
@@ -37,6 +38,7 @@ from .task import Reader, Settings, Task
 
 WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
 SHORTEST, FACTOR = 512, 16  # context lengths of `extrapolate`: tokens, and times the training length
+FileName = Annotated[str, Field(min_length=1)]
 Span = tuple[int, int]  # start of a window, and how many of its last tokens count
 
 
@@ -202,7 +204,7 @@ class PerplexitySettings(Settings):
     """file: plain text or .jsonl, below the data folder unless absolute; text_key: the column of a .jsonl file; window,
     stride: in tokens, null for the training length and for the window."""
 
-    file: str = WIKITEXT
+    file: FileName = WIKITEXT
     text_key: str = "page"
     window: Count | None = None
     stride: Count | None = None
@@ -257,7 +259,7 @@ class ExtrapolateSettings(Settings):
 
     lengths: Annotated[list[Count], Distinct] | None = None
     n_tokens: Count = 131_072
-    file: str | None = None
+    file: FileName | None = None
     batch_tokens: Count = 16_384
 
 

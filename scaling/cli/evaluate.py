@@ -188,17 +188,19 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
-    from analysis.evals.registry import ENTRIES, PRESETS, expand, layout_of
+    from analysis.evals.registry import ENTRIES, PRESETS, entry_of, expand, layout_of
 
     task_names = named(rows, "--rows")
+    layouts = {name: layout_of(name) for name in expand(task_names or ENTRIES)}
     if as_json:
         tasks = [
-            {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout_of(name)}
-            for name in expand(task_names or ENTRIES)
+            {"task": name, "about": entry.about, "needs": entry.needs, "layout": layout}
+            for name, layout in layouts.items()
+            if (entry := entry_of(name))
         ]
         return print_json({"tasks": tasks, "presets": PRESETS})
     if task_names:
-        return print("\n\n".join(f"{name}: {layout_of(name)}" for name in expand(task_names)))
+        return print("\n\n".join(f"{name}: {layout}" for name, layout in layouts.items()))
     print(text_table(("task", "about", "needs"), [(n, entry.about, entry.needs or "") for n, entry in ENTRIES.items()]))
     notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
     print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))

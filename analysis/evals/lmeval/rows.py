@@ -8,11 +8,12 @@ where a split's labels are hidden.
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
 from arch.errors import InputError
@@ -20,7 +21,17 @@ from data.files import reading
 from data.json_lines import json_rows
 from scaling.study.file import validate
 
-NotEmpty = Annotated[str, Field(pattern=r"\S"), "not empty"]
+
+def _with(pattern: str, fault: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.search(pattern, text):
+            raise ValueError(fault)
+        return text
+
+    return AfterValidator(check)
+
+
+NotEmpty = Annotated[str, _with(r"\S", "must not be empty"), "not empty"]
 Texts = Annotated[list[str], Field(min_length=1), "at least one"]
 
 
@@ -37,11 +48,14 @@ class Question(TypedDict):
 Index = Annotated[int, Field(ge=0)]
 ARC = {"choices": Annotated[Choices, "text: [..], label: [..]"], "answerKey": Annotated[str, "one of the labels"]}
 # Of SCROLLS: the ids of all answers to one question are the same
-Asked = Annotated[str, Field(pattern=r"\n\n\s*\S"), "a question, an empty line, the text"]
+NO_TEXT = "has no empty line between the question and the text"
+Asked = Annotated[str, _with(r"\n\n\s*\S", NO_TEXT), "a question, an empty line, the text"]
 SUMMARY = {"id": str, "input": NotEmpty, "output": str}
 ANSWER = {"id": str, "input": Asked, "output": str}
 LETTERED = Annotated[
-    str, Field(pattern=r"(?s)\n\n.*\(A\).*\(B\).*\(C\).*\(D\)"), "a question, an empty line, (A) to (D), the text"
+    str,
+    _with(r"(?s)\n\n.*\(A\).*\(B\).*\(C\).*\(D\)", "has no choices (A) to (D) behind the question and an empty line"),
+    "a question, an empty line, (A) to (D), the text",
 ]
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -55,7 +69,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "label": Literal["0", "1", "2", "3"],
     },
     "winogrande": {
-        "sentence": Annotated[str, Field(pattern="_"), "with _ where the options go"],
+        "sentence": Annotated[str, _with("_", "has no _ where the options go"), "with _ where the options go"],
         "option1": NotEmpty,
         "option2": NotEmpty,
         "answer": Literal["1", "2"],
@@ -113,6 +127,27 @@ def model_of(data: str) -> type[BaseModel]:
     return create_model("Row", __config__=ConfigDict(strict=True, frozen=True), **fields)
 
 
+def contradiction(data: str, row: dict[str, Any]) -> str:
+    """What contradicts within a row of its layout, "" where nothing does: lm-eval would score it as wrong, ask for
+    another word, or break off."""
+    if "choices" in row:
+        texts, labels = row["choices"]["text"], row["choices"]["label"]
+        if not 2 <= len(texts) == len(labels):
+            return f"choices: {len(texts)} texts and {len(labels)} labels: must be as many, two or more"
+        if row["answerKey"].lstrip() not in labels:
+            return f"answerKey {row['answerKey']!r} is none of {labels}"
+    if "start1" in row and not row["start1"] < row["end1"] <= len(row["sentence1"]):
+        return f"start1 {row['start1']} to end1 {row['end1']} is no part of sentence1"
+    if data == "quality":
+        choices = row["input"].partition("\n\n")[2]
+        head = " ".join(choices[: choices.find("\n\n", choices.find("(D)"))].split())
+        if " ".join(row["output"].split()) not in head:
+            return f"output {row['output']!r} is none of the choices"
+    if "span2_index" in row and row["span2_index"] >= (n_words := len(row["text"].split())):
+        return f"span2_index {row['span2_index']} is behind the {n_words} words"
+    return ""
+
+
 def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) -> list[dict[str, Any]]:
     """The records of a JSONL file of the data set `data`, with the columns of its layout: of all lines, or of those
     within its first `most_bytes`.
@@ -131,6 +166,8 @@ def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) ->
             except InputError as error:
                 raise InputError(f"{error}; {see}") from None
             rows.append({name: row[name] for name in ROWS[data]})
+            if fault := contradiction(data, rows[-1]):
+                raise InputError(f"{path}: line {number}: {fault}; {see}")
             if lines.tell() > most_bytes:
                 break
     if not rows:

@@ -241,3 +241,7 @@ def test_the_list_of_tasks() -> None:
     assert {"task", "about", "needs", "layout"} == computed["tasks"][0].keys()
     rows = quickly("eval", "list", "--rows", "piqa").stdout
     assert rows.startswith("piqa: piqa/validation.jsonl") and "label: Literal[0, 1] (0: sol1)" in rows
+    own = json.loads(quickly("eval", "list", "--rows", "perplexity-mine", "--json").stdout)["tasks"]
+    assert [task["task"] for task in own] == ["perplexity-mine"]
+    outside = quickly("eval", "list", "--rows", "json:one", "--json")
+    assert outside.returncode == 2 and "'json:one' is from another package" in outside.stderr

@@ -37,6 +37,7 @@ def write(folder: Path, **evaluation: Any) -> Path:
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": ["perplexity"], "settings": {"perplexity": {"file": "HERE/text.txt", "stride": 65}}},
      "stride 65 is larger than the window of 64 tokens"),
+    ({"settings": {"perplexity": {"file": ""}}}, "evaluation.settings.perplexity: file: "),
     ({"settings": {"niah-easy": {"first_length": 900, "last_length": 800}}},
      "first_length 900 is over last_length 800"),
     ({"settings": {"niah-easy": {"n_lengths": 1e18}}}, "n_lengths: must be less than or equal to 10000"),
