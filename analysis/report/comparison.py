@@ -151,31 +151,41 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        times = f"{times_cell(compute)} ({fits.settings.level:.0%}) the compute of {name_of(best)}"
-        where = f"their fitted surfaces at C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
+        times = f"{times_cell(compute)} the compute of {name_of(best)} ({fits.settings.level:.0%} interval)"
+        where = f"at C = {power_of_ten(compute.at)} FLOP by their fitted surfaces"
         lines.append(
-            f"{name_of(arch)} needs {times} for the same loss, by {where}: {_by_counts(surfaces.pair(arch, best))}."
+            f"{name_of(arch)} needs {times} for the same loss, each at its optimal size, {where}: "
+            f"{_by_counts(surfaces.pair(arch, best))}."
         )
+    doubts = [name_of(arch) for arch in doubted(fits, "parametric") if arch in surfaces.main.archs]
+    if lines and doubts:
+        lines.append(f"It is a hint only: it rests on the surface of {listed(doubts)}, whose law is not believed.")
     return lines
 
 
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
-        return f"{some[0]} in {some[1]} of {len(pair.compute)} ways to count compute and size, so not certain"
+        others = [name for name, comparison in pair.compute.items() if not comparison or comparison.verdict != some]
+        n = len(pair.compute)
+        return f"{some} in {n - len(others)} of {n} ways to count compute and size, undecided in {'; '.join(others)}"
     return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else pair.by_count
 
 
-def _of_some_counts(pair: Pair) -> tuple[str, int] | None:
-    """Where all counts of compute together are undecided: the verdict that some of them have, and how many."""
-    verdicts = [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
-    some = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), None)
-    return None if some is None or pair.by_count != UNDECIDED else (some, verdicts.count(some))
+def _of_some_counts(pair: Pair) -> str | None:
+    """Where all counts of compute together are undecided: the verdict that some of them have."""
+    some = next((verdict for verdict in (WORSE, BETTER) if verdict in _verdicts(pair)), None)
+    return some if pair.by_count == UNDECIDED else None
+
+
+def _verdicts(pair: Pair) -> list[str]:
+    """On compute, by each count."""
+    return [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
 
 
 def _verdict_cell(pair: Pair) -> str:
     if pair.verdict == UNDECIDED and (some := _of_some_counts(pair)):
-        return f"{UNDECIDED}: {some[0]} under {some[1]} of {len(pair.compute)} counts"
+        return f"{UNDECIDED}: {some} under {_verdicts(pair).count(some)} of {len(pair.compute)} counts"
     return pair.verdict
 
 

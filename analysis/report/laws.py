@@ -17,10 +17,10 @@ from analysis.report.words import NAMES, NOT_IDENTIFIED, believed, listed, optim
 NO_POWER_LAW = "no power law"
 MANY = 0.1  # of the replicates: from this share on a cell says how many failed
 FAILURES = {  # of the checks of analysis.fits.verdicts
-    "inside": "the optimum lies outside what was trained",
-    "fits": "the points refute its form",
+    "inside": "the optimum lies outside the sizes and tokens that were trained",
+    "fits": "the losses refute its form",
     "rehearsed": "laws of the smaller runs miss the optimum of the larger ones",
-    "stable": "without one of its sizes it is another",
+    "stable": "the optimum changes too much when one size is left out",
 }
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 WASTE = (
@@ -63,8 +63,9 @@ def law_sentences(fits: StudyFits) -> list[str]:
     sentences: dict[str, list[str]] = {}
     for group in dict.fromkeys(law.group for law in fits.laws):
         if law := leading_law(fits, group):
-            far = believed(law).removeprefix("believe")
-            text = f"The {NAMES[law.approach]} law of the optimal size is believed{far} for {{}}."
+            times = f"{reach(law):.3g} times " if reach(law) > 1 else ""
+            far = f"up to {power_of_ten(reach(law) * law.range[1])} FLOP, {times}the largest compute fitted"
+            text = f"The {NAMES[law.approach]} law of the optimal size is believed {far}, for {{}}."
         else:
             laws = {law.approach: law for law in fits.of(group)}
             shown_law = laws.get("parametric") or next(iter(laws.values()))
@@ -157,6 +158,8 @@ def choice_rows(choices: Mapping[str, WrongChoices]) -> list[dict[str, str]]:
 
 
 def envelope_section(fits: StudyFits) -> Section:
+    if fits.settings.is_of_ends:  # no curves
+        return Section("", notes=fits.warnings)
     return Section("Laws of the envelope", tables=[Table("envelope", law_rows(fits))], notes=law_notes(fits))
 
 

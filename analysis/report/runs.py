@@ -12,15 +12,17 @@ from typing import Any
 import pandas as pd
 
 from analysis.costs import Cost
+from analysis.figures.axes import power_of_ten
+from analysis.figures.palette import name_of
 from analysis.fits.losses import RunCurves
 from analysis.fits.prepare import VARIANT
 from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
 from analysis.report.section import Section, Table, pairs
-from analysis.report.words import named
+from analysis.report.words import listed, named
 from analysis.run_table import RunTable
 from analysis.source.base import Provenance
-from arch.amounts import counted, flop
+from arch.amounts import count, counted, flop
 from data.clean.summary import headline
 from data.settings import shown_source
 from data.units import loss_unit
@@ -158,6 +160,20 @@ def _flop(costs: Sequence[Cost]) -> str:
 
 def _minutes(costs: Iterable[Cost]) -> float:
     return sum(cost.spent_minutes or 0.0 for cost in costs)
+
+
+def fitted_line(fits: StudyFits) -> str:
+    """How many runs, sizes and seeds the laws rest on, and the largest compute among them; "" without laws."""
+    if not fits.laws:
+        return ""
+    sizes = {size.n_params: size for group in fits.groups for size in group.sizes}
+    seeds = sorted({size.n_seeds for group in fits.groups for size in group.sizes})
+    runs = counted(sum(group.n_runs for group in fits.groups), "run")
+    names = listed([name_of(group.name) for group in fits.groups if group.sizes])
+    params = f"{count(min(sizes))} to {count(max(sizes))} {fits.conventions['N']}"
+    each = counted(seeds[-1], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    largest = power_of_ten(max(law.range[1] for law in fits.laws))
+    return f"fitted: {runs} of {names}, {params}, {each} a size, up to {largest} FLOP a run ({fits.conventions['C']})"
 
 
 def unused_lines(fits: StudyFits) -> list[str]:
