@@ -146,7 +146,7 @@ def is_mixture(source: Any) -> bool:
 
 def shown_source(source: Any) -> str:
     """Sources for a message, whether they are CorpusSettings' own or those of `to_dict`."""
-    in_words = {"stdlib:": "Python's standard library (stdlib:)", "packages:": "installed Python packages (packages:)"}
+    in_words = {"stdlib:": "Python's standard library", "packages:": "installed Python packages"}
     names: list[str] = []
     for entry in as_tuple(source):
         entry = asdict(entry) if isinstance(entry, Weighted) else entry

@@ -148,18 +148,17 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     if surfaces.main is None:
         return []
     best, lines = surfaces.main.archs[0], []
+    doubts = set(doubted(fits, "parametric"))
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        times = f"{times_cell(compute)} the compute of {name_of(best)} ({fits.settings.level:.0%} interval)"
-        where = f"at C = {power_of_ten(compute.at)} FLOP by their fitted surfaces"
+        doubted_ones = [name_of(name) for name in (arch, best) if name in doubts]
+        why = f"; a hint only, as the law of {listed(doubted_ones)} is not believed" if doubted_ones else ""
         lines.append(
-            f"{name_of(arch)} needs {times} for the same loss, each at its optimal size, {where}: "
-            f"{_by_counts(surfaces.pair(arch, best))}."
+            f"{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for the "
+            f"loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted "
+            f"surfaces: {_by_counts(surfaces.pair(arch, best))}{why}."
         )
-    doubts = [name_of(arch) for arch in doubted(fits, "parametric") if arch in surfaces.main.archs]
-    if lines and doubts:
-        lines.append(f"It is a hint only: it rests on the surface of {listed(doubts)}, whose law is not believed.")
     return lines
 
 
@@ -168,8 +167,8 @@ def _by_counts(pair: Pair) -> str:
     if some := _of_some_counts(pair):
         others = [name for name, comparison in pair.compute.items() if not comparison or comparison.verdict != some]
         n = len(pair.compute)
-        return f"{some} in {n - len(others)} of {n} ways to count compute and size, undecided in {'; '.join(others)}"
-    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else pair.by_count
+        return f"{some} by {n - len(others)} of {n} ways to count, undecided by {'; '.join(others)}"
+    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 
 def _of_some_counts(pair: Pair) -> str | None:

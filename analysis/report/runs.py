@@ -13,13 +13,12 @@ import pandas as pd
 
 from analysis.costs import Cost
 from analysis.figures.axes import power_of_ten
-from analysis.figures.palette import name_of
 from analysis.fits.losses import RunCurves
 from analysis.fits.prepare import VARIANT
 from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
 from analysis.report.section import Section, Table, pairs
-from analysis.report.words import listed, named
+from analysis.report.words import named
 from analysis.run_table import RunTable
 from analysis.source.base import Provenance
 from arch.amounts import count, counted, flop
@@ -164,16 +163,24 @@ def _minutes(costs: Iterable[Cost]) -> float:
 
 def fitted_line(fits: StudyFits) -> str:
     """How many runs, sizes and seeds the laws rest on, and the largest compute among them; "" without laws."""
-    if not fits.laws:
+    groups = [group for group in fits.groups if group.sizes]
+    if not fits.laws or not groups:
         return ""
-    sizes = {size.n_params: size for group in fits.groups for size in group.sizes}
-    seeds = sorted({size.n_seeds for group in fits.groups for size in group.sizes})
-    runs = counted(sum(group.n_runs for group in fits.groups), "run")
-    names = listed([name_of(group.name) for group in fits.groups if group.sizes])
-    params = f"{count(min(sizes))} to {count(max(sizes))} {fits.conventions['N']}"
-    each = counted(seeds[-1], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    largest = power_of_ten(max(law.range[1] for law in fits.laws))
-    return f"fitted: {runs} of {names}, {params}, {each} a size, up to {largest} FLOP a run ({fits.conventions['C']})"
+    n_params = [size.n_params for group in groups for size in group.sizes]
+    sizes = _from_to({len(group.sizes) for group in groups}, "size")
+    seeds = _from_to({size.n_seeds for group in groups for size in group.sizes}, "seed")
+    ends = sorted(max(law.range[1] for law in fits.of(group.name)) for group in groups if fits.of(group.name))
+    largest = " to ".join(dict.fromkeys(map(power_of_ten, (ends[0], ends[-1]))))
+    return (
+        f"fitted: {counted(sum(group.n_runs for group in groups), 'run')}, of each architecture {sizes} from "
+        f"{count(min(n_params))} to {count(max(n_params))} {fits.conventions['N']} with {seeds}; the largest runs took "
+        f"{largest} FLOP ({fits.conventions['C']})"
+    )
+
+
+def _from_to(amounts: set[int], noun: str) -> str:
+    low, high = min(amounts), max(amounts)
+    return counted(high, noun) if low == high else f"{low} to {counted(high, noun)}"
 
 
 def unused_lines(fits: StudyFits) -> list[str]:
