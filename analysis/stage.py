@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 37  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 39  # of the page: raise it with every change of what a report shows, so that it is drawn again
+FIT_VERSION = 38
+REPORT_VERSION = 40
 TABLES = {
     "curves": "curves",
     "evals": "validation",

@@ -146,11 +146,12 @@ def is_mixture(source: Any) -> bool:
 
 def shown_source(source: Any) -> str:
     """Sources for a message, whether they are CorpusSettings' own or those of `to_dict`."""
-    names = []
+    in_words = {"stdlib:": "Python's standard library", "packages:": "installed Python packages"}
+    names: list[str] = []
     for entry in as_tuple(source):
         entry = asdict(entry) if isinstance(entry, Weighted) else entry
-        names.append(entry if isinstance(entry, str) else ", ".join(as_tuple(entry["source"])))
-    return ", ".join(names)
+        names += as_tuple(entry if isinstance(entry, str) else entry["source"])
+    return ", ".join(in_words.get(name, name) for name in names)
 
 
 def whole_weights(weights: list[float]) -> list[int]:

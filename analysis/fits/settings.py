@@ -24,7 +24,6 @@ class FitSettings(Fit, strict=False):
     # (docs/research/parametric-fits.md)
     curve_rows: int = PydanticField(default=32, exclude=True)
     n_replicates: int = 1000
-    level: float = 0.95
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +46,9 @@ class FitSettings(Fit, strict=False):
 
     def loss_name(self, unit: str) -> str:
         """The loss that is fitted, in words; unit: its (data.units)."""
-        of = {"auto": "", "decayed": " of decayed runs", "undecayed": " before any decay"}[self.points]
+        of = {"auto": "", "decayed": " after a decay of the learning rate", "undecayed": " before any decay"}[
+            self.points
+        ]
         if self.loss == "validation":
             return f"held-out loss{of} ({unit})"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""

@@ -103,10 +103,10 @@ def fit_study(
             "unit_L": unit,
         },
         settings=settings,
-        groups=tuple(_group(runs, arch, whole, own[arch]) for arch in own),
+        groups=tuple(_group(runs, arch, whole, own[arch], curves.get(arch)) for arch in own),
         fits=(*found.results, *alone, *_by_convention(whole, own, every)),
-        # why there is no envelope stands beside its architecture
-        not_fitted=tuple(failed for failed in found.failed if failed.approach != ENVELOPE),
+        # why curves have no envelope stands beside their architecture
+        not_fitted=tuple(failed for failed in found.failed if failed.approach != ENVELOPE or settings.is_of_ends),
         intervals=_intervals(noise, settings),
         seed_noise=noise,
         not_paired=tuple(whole.not_paired()),
@@ -307,29 +307,45 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     }
 
 
-def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str) -> Group:
+def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str, ends: Points | None) -> Group:
+    """ends: the group's points, which of decayed losses are the ends of its runs."""
     settings, sizes = whole.settings, whole.sizes.get(arch, [])
     mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
     ids = {run for size in sizes for run in size.runs}
+    known_sizes = [
+        SizeOf(curve.size, int(curve.n_params), curve.n_seeds) for curve in whole.by_convention(arch)[settings.flops]
+    ]
+    if settings.is_of_ends and ends is not None:
+        ids, known_sizes, own = set(map(str, ends.run)), _sizes_of_ends(ends), ""
     known = {run: why for size in sizes for run, why in size.left_out.items()}
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
-        lacks = NO_CURVE if settings.is_of_ends else f"it lacks {_needed(settings)}"
+        lacks = (
+            "it has no loss at the end of a decay (fit.points)"
+            if settings.is_of_ends
+            else f"it lacks {_needed(settings)}"
+        )
         why = _text(row["reason"]) if row["state"] != "done" else known.get(name, lacks)
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
         left.append(UnusedRun(name, str(row["state"]), why))
-    curves = whole.by_convention(arch)[settings.flops]
     return Group(
         name=arch,
         arch=arch_of(arch),
         point=point_of(arch),
         n_runs=len(ids),
-        sizes=tuple(SizeOf(curve.size, int(curve.n_params), curve.n_seeds) for curve in curves),
+        sizes=tuple(known_sizes),
         left_out=tuple(left),
         range_stated=arch_of(arch) in settings.range,
         reason=own if isinstance(own, str) else "",
     )
+
+
+def _sizes_of_ends(ends: Points) -> list[SizeOf]:
+    sizes, first = np.unique(ends.size.astype(str), return_index=True)
+    named = zip(sizes.tolist(), ends.n_params[first].tolist(), strict=True)
+    seeds = {size: len(set(ends.seed[ends.size == size].tolist())) for size in sizes.tolist()}
+    return sorted((SizeOf(size, int(n), seeds[size]) for size, n in named), key=lambda size: size.n_params)
 
 
 def _skipped(runs: pd.DataFrame) -> list[dict[str, Any]]:

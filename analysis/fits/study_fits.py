@@ -25,7 +25,7 @@ AGAIN = "`scaling fit study` makes it again"
 
 @dataclass(frozen=True)
 class SizeOf:
-    """A size of a group, and how many seeds its curve is the mean of."""
+    """A size of a group, and how many seeds it was trained with."""
 
     size: str
     n_params: int
@@ -34,7 +34,7 @@ class SizeOf:
 
 @dataclass(frozen=True)
 class UnusedRun:
-    """A run that enters no curve of its group, its state, and why."""
+    """A run that enters no fit of its group, its state, and why."""
 
     run_id: str
     state: str
@@ -43,8 +43,8 @@ class UnusedRun:
 
 @dataclass(frozen=True)
 class Group:
-    """An architecture at a point of the axes ("" without axes): the runs and sizes of its envelope, and the runs that
-    enter none. range_stated: the study file states its range of compute; reason: why it has no laws ("": it has)."""
+    """An architecture at a point of the axes ("" without axes): the runs and sizes that are fitted, and the runs that
+    enter no fit. range_stated: the study file states its range of compute; reason: why it has no laws ("": it has)."""
 
     name: str
     arch: str

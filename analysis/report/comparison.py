@@ -148,13 +148,16 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     if surfaces.main is None:
         return []
     best, lines = surfaces.main.archs[0], []
+    doubts = set(doubted(fits, "parametric"))
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        times = f"{times_cell(compute)} ({fits.settings.level:.0%}) the compute of {name_of(best)}"
-        where = f"their fitted surfaces at C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
+        doubted_ones = [name_of(name) for name in (arch, best) if name in doubts]
+        why = f"; a hint only, as the law of {listed(doubted_ones)} is not believed" if doubted_ones else ""
         lines.append(
-            f"{name_of(arch)} needs {times} for the same loss, by {where}: {_by_counts(surfaces.pair(arch, best))}."
+            f"{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for the "
+            f"loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted "
+            f"surfaces: {_by_counts(surfaces.pair(arch, best))}{why}."
         )
     return lines
 
@@ -162,20 +165,26 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
-        return f"{some[0]} in {some[1]} of {len(pair.compute)} ways to count compute and size, so not certain"
-    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else pair.by_count
+        others = [name for name, comparison in pair.compute.items() if not comparison or comparison.verdict != some]
+        n = len(pair.compute)
+        return f"{some} by {n - len(others)} of {n} ways to count, undecided by {'; '.join(others)}"
+    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 
-def _of_some_counts(pair: Pair) -> tuple[str, int] | None:
-    """Where all counts of compute together are undecided: the verdict that some of them have, and how many."""
-    verdicts = [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
-    some = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), None)
-    return None if some is None or pair.by_count != UNDECIDED else (some, verdicts.count(some))
+def _of_some_counts(pair: Pair) -> str | None:
+    """Where all counts of compute together are undecided: the verdict that some of them have."""
+    some = next((verdict for verdict in (WORSE, BETTER) if verdict in _verdicts(pair)), None)
+    return some if pair.by_count == UNDECIDED else None
+
+
+def _verdicts(pair: Pair) -> list[str]:
+    """On compute, by each count."""
+    return [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
 
 
 def _verdict_cell(pair: Pair) -> str:
     if pair.verdict == UNDECIDED and (some := _of_some_counts(pair)):
-        return f"{UNDECIDED}: {some[0]} under {some[1]} of {len(pair.compute)} counts"
+        return f"{UNDECIDED}: {some} under {_verdicts(pair).count(some)} of {len(pair.compute)} counts"
     return pair.verdict
 
 

@@ -78,9 +78,9 @@ def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
     measured = ", ".join(f"{seed.measured:.3f}" for seed in known)
     reach = forecast.predictions.reach(run)
     return (
-        f"{name_of(run.group)} {run.size} at {reach:.1f} times the largest compute fitted: predicted {run.loss:.3f} "
-        f"({ends}), "
-        f"measured {measured}: {verdict}"
+        f"Test on a run that no fit read: {name_of(run.group)}, {count(run.n_params)} parameters, "
+        f"{count(run.n_tokens)} tokens, {power_of_ten(run.c)} FLOP, {reach:.1f} times its largest fitted run: predicted {run.loss:.3f} "
+        f"({ends}), measured {measured}: {verdict}."
     )
 
 

@@ -4,23 +4,23 @@ them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.fit import D_OPT, FAILED, L_OPT, N_OPT, Estimate, Fit, Law
+from analysis.fits.fit import D_OPT, FAILED, L_OPT, N_OPT, Check, Estimate, Fit, Law
 from analysis.fits.study_fits import StudyFits, WrongChoices
 from analysis.pages.cells import number, shown
 from analysis.report.section import Section, Table
-from analysis.report.words import NAMES, NOT_IDENTIFIED, believed, listed, optimum_cells
+from analysis.report.words import NAMES, NOT_IDENTIFIED, believed, exponent, listed, optimum_cells, size_of
 
 NO_POWER_LAW = "no power law"
 MANY = 0.1  # of the replicates: from this share on a cell says how many failed
 FAILURES = {  # of the checks of analysis.fits.verdicts
-    "inside": "the optimum lies outside what was trained",
-    "fits": "the points refute its form",
+    "inside": "the optimum lies outside the sizes and tokens that were trained",
+    "fits": "the losses refute its form",
     "rehearsed": "laws of the smaller runs miss the optimum of the larger ones",
-    "stable": "without one of its sizes it is another",
+    "stable": "the optimum changes too much when one size is left out",
 }
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 WASTE = (
@@ -59,27 +59,57 @@ def doubted(fits: StudyFits, approach: str) -> list[str]:
 
 
 def law_sentences(fits: StudyFits) -> list[str]:
-    """Of which architectures a law of the optimal size is believed, and how far; and why of the others none is."""
-    sentences: dict[str, list[str]] = {}
+    """How far the optimal size of each architecture is known, and why that of the others is not: those of which the
+    same holds in one sentence, an architecture alone with its numbers."""
+    known: dict[str, list[Fit]] = {}
+    unknown: dict[str, list[Fit]] = {}
     for group in dict.fromkeys(law.group for law in fits.laws):
         if law := leading_law(fits, group):
-            far = believed(law).removeprefix("believe")
-            text = f"The {NAMES[law.approach]} law of the optimal size is believed{far} for {{}}."
+            times = f"{reach(law):.3g} times " if reach(law) > 1 else ""
+            known.setdefault(f"{times}the largest compute ({NAMES[law.approach]} law)", []).append(law)
         else:
             laws = {law.approach: law for law in fits.of(group)}
-            shown_law = laws.get("parametric") or next(iter(laws.values()))
-            text = f"No law of the optimal size is believed for {{}}; {NAMES[shown_law.approach]}: {_why(shown_law)}."
-        sentences.setdefault(text, []).append(name_of(group))
-    first_believed = sorted(sentences.items(), key=lambda item: item[0].startswith("No law"))
-    return [text.format(listed(names)) for text, names in first_believed]
+            first = laws.get("parametric") or next(iter(laws.values()))
+            unknown.setdefault(f"{NAMES[first.approach]}: {_why(first)}", []).append(first)
+    return [
+        *(f"The optimal size of {_names(laws)} is known up to {text}{_optimum(laws)}." for text, laws in known.items()),
+        *(
+            f"No law of the optimal size is believed for {_names(laws)}; {_numbers(laws) or text}."
+            for text, laws in unknown.items()
+        ),
+    ]
+
+
+def _names(laws: Sequence[Fit]) -> str:
+    return listed([name_of(law.group) for law in laws])
+
+
+def _optimum(laws: Sequence[Fit]) -> str:
+    """Of one law alone, the largest size that it is believed to give, and its exponent."""
+    far = [at for at in laws[0].optima if at.flops <= reach(laws[0]) * laws[0].range[1] * (1 + 1e-9)]
+    if len(laws) > 1 or not far:
+        return ""
+    at = max(far, key=lambda at: at.flops)
+    return f": {size_of(at.n_params)} parameters at {power_of_ten(at.flops)} FLOP, growing as C^{exponent(laws[0])}"
+
+
+def _failed(law: Fit) -> Check | None:
+    """The first check that a law fails at the largest compute."""
+    claims = law.verdict.claims if law.verdict else ()
+    return next((check for check in claims[0].checks if check.state == FAILED), None) if claims else None
 
 
 def _why(law: Fit) -> str:
-    """What the first check says that a law fails at the largest compute, without its numbers: so one sentence holds
-    for several architectures. The first reason of a law without such a check."""
-    claims = law.verdict.claims if law.verdict else ()
-    failed = [check.name for check in claims[0].checks if check.state == FAILED] if claims else []
-    return FAILURES[failed[0]] if failed else (law.verdict.reasons[0].partition(":")[0] if law.verdict else "")
+    """Without numbers, so that one sentence holds for several architectures."""
+    if check := _failed(law):
+        return FAILURES[check.name]
+    return law.verdict.reasons[0].partition(":")[0] if law.verdict else ""
+
+
+def _numbers(laws: Sequence[Fit]) -> str:
+    """Of one law alone, the check that it fails with its numbers."""
+    check = _failed(laws[0]) if len(laws) == 1 else None
+    return f"{NAMES[laws[0].approach]}: {check.words}" if check else ""
 
 
 def laws_section(fits: StudyFits) -> Section:
@@ -157,6 +187,8 @@ def choice_rows(choices: Mapping[str, WrongChoices]) -> list[dict[str, str]]:
 
 
 def envelope_section(fits: StudyFits) -> Section:
+    if fits.settings.is_of_ends:  # no curves
+        return Section("", notes=fits.warnings)
     return Section("Laws of the envelope", tables=[Table("envelope", law_rows(fits))], notes=law_notes(fits))
 
 

@@ -29,8 +29,7 @@ def methods_section(fits: StudyFits) -> Section:
         f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}. The seeds of a size are averaged in log loss.",
         *phase_notes(fits),
         *_surface_text(fits),
-        _envelope_text(fits),
-        interval_text(fits),
+        *([] if fits.settings.is_of_ends else [_envelope_text(fits), interval_text(fits)]),
         "A verdict is on N_opt at a compute. It rests on four checks: N_opt and D_opt lie near what was trained, the "
         "points do not refute the form, laws fitted below cuts of the data give the optimum above them, and no one "
         "size decides it. A law is believed up to the largest compute at which all hold. All approaches read the same "
@@ -45,11 +44,15 @@ def _surface_text(fits: StudyFits) -> list[str]:
     if not laws:
         return []
     intervals = "; ".join(dict.fromkeys(f"{law.intervals.method} ({law.intervals.estimand})" for law in laws))
+    read = (
+        "the loss at the end of each run"
+        if fits.settings.is_of_ends
+        else f"each run's curve from {fits.settings.first_share:.0%} of its tokens on, every run with the same weight"
+    )
     gone = "; ".join(f"{', '.join(sizes)} of {name_of(group)}" for group, sizes in sizes_left_out(fits).items())
     without = f" Without sizes that lie above what the surface of the larger ones says: {gone}." if gone else ""
     return [
-        f"The parametric approach fits L = E + A / N^alpha + B / D^beta to each run's curve from "
-        f"{fits.settings.first_share:.0%} of its tokens on, every run with the same weight. N_opt, D_opt and their "
+        f"The parametric approach fits L = E + A / N^alpha + B / D^beta to {read}. N_opt, D_opt and their "
         f"exponents are the surface's minimum at each C.{without} Intervals: {intervals}."
     ]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.costs import Cost
+from analysis.figures.axes import power_of_ten
 from analysis.fits.losses import RunCurves
 from analysis.fits.prepare import VARIANT
 from analysis.fits.study_fits import StudyFits
@@ -20,7 +21,7 @@ from analysis.report.section import Section, Table, pairs
 from analysis.report.words import named
 from analysis.run_table import RunTable
 from analysis.source.base import Provenance
-from arch.amounts import counted, flop
+from arch.amounts import count, counted, flop
 from data.clean.summary import headline
 from data.settings import shown_source
 from data.units import loss_unit
@@ -158,6 +159,28 @@ def _flop(costs: Sequence[Cost]) -> str:
 
 def _minutes(costs: Iterable[Cost]) -> float:
     return sum(cost.spent_minutes or 0.0 for cost in costs)
+
+
+def fitted_line(fits: StudyFits) -> str:
+    """How many runs, sizes and seeds the laws rest on, and the largest compute among them; "" without laws."""
+    groups = [group for group in fits.groups if group.sizes]
+    if not fits.laws or not groups:
+        return ""
+    n_params = [size.n_params for group in groups for size in group.sizes]
+    sizes = _from_to({len(group.sizes) for group in groups}, "size")
+    seeds = _from_to({size.n_seeds for group in groups for size in group.sizes}, "seed")
+    ends = sorted(max(law.range[1] for law in fits.of(group.name)) for group in groups if fits.of(group.name))
+    largest = " to ".join(dict.fromkeys(map(power_of_ten, (ends[0], ends[-1]))))
+    return (
+        f"fitted: {counted(sum(group.n_runs for group in groups), 'run')}, of each architecture {sizes} from "
+        f"{count(min(n_params))} to {count(max(n_params))} {fits.conventions['N']} with {seeds}; the largest runs took "
+        f"{largest} FLOP ({fits.conventions['C']})"
+    )
+
+
+def _from_to(amounts: set[int], noun: str) -> str:
+    low, high = min(amounts), max(amounts)
+    return counted(high, noun) if low == high else f"{low} to {counted(high, noun)}"
 
 
 def unused_lines(fits: StudyFits) -> list[str]:

@@ -359,4 +359,4 @@ def show_results(request: Request, options: EvalOptions = ALL) -> None:
         return  # the report shows it
     page = write_page(directory / "evals", request.study.name, current.results, current.lines())
     if page.fresh:
-        request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))
+        request.say(f"eval: written, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

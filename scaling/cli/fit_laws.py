@@ -111,7 +111,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     write_results(output.save, output_json)
     if output.plot is not None and page is not None:
         write_option_file("--plot", output.plot, page)
-        tell(f"drawn: {output.plot}")
+        tell(f"written: {output.plot}")
 
 
 def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[Compared] | None:

@@ -35,7 +35,9 @@ def report_stage(request: Request, force: bool = False) -> Path:
 
     check_results(request)
     result = report(request.study, runs_at_stored_rates(request), force)
-    request.say(("report: drawn" if result.fresh else "report: nothing to do") + _beside(request, request.study.report))
+    request.say(
+        ("report: written" if result.fresh else "report: nothing to do") + _beside(request, request.study.report)
+    )
     if result.no_pictures:
         request.say(f"report: no PNGs ({result.no_pictures})")
     return result.path

@@ -62,9 +62,12 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
     if study.as_json:
         print_json(result.to_dict())
     elif result.fits:
+        from analysis.report.runs import fitted_line
+
         from .show import show_summary
 
         more = [
+            fitted_line(result.fits),
             f"losses: {result.fits.conventions['L']}; text: {shown_source(request.study.corpus.settings().source)}",
             f"all laws and their checks: {study.command('fit study', '--details')}",
             f"report: {result.report}",
@@ -74,20 +77,24 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
 
 
 def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
-    """What follows from the study: what it still waits for, runs that would give a law, a test of its laws, or its
-    publication."""
+    """What follows from the study: what it still waits for, runs that would give the laws it lacks, a test of its laws,
+    or its publication."""
+    from analysis.figures.palette import name_of
     from analysis.report.laws import leading_law
+    from analysis.report.words import listed
 
     waiting = Waiting.of(request)
     if waiting.for_rate:
         return f"next: {study.command('sweep')}"
     if waiting.for_prediction:
         return f"next: {study.command('predict')}"
-    if not any(leading_law(fits, law.group) for law in fits.laws):
-        return "next: `scaling design` proposes runs that give a law of N_opt, which these do not (docs/design.md)"
+    lacking = dict.fromkeys(name_of(law.group) for law in fits.laws if not leading_law(fits, law.group))
+    if lacking or not fits.laws:
+        of = f" for {listed(list(lacking))}" if lacking else ""
+        return f"next: more sizes or seeds, for a law of the optimal size{of}: `scaling design` proposes them"
     if not request.study.rounds:
         return "next: test the laws by a larger run: a section forecast in the study file (docs/forecasts.md)"
-    return f"next: {study.command('publish', 'FOLDER')}"
+    return f"next: to share tables, laws and report: {study.command('publish', 'FOLDER')} (FOLDER: a new folder)"
 
 
 def run_study(request: Request) -> StudyRun:

@@ -50,6 +50,9 @@ class Fit(Section):
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
 
+    level: Annotated[Number, Field(ge=0.5, le=0.999)] = 0.95
+    """The nominal level of the intervals of laws and comparisons."""
+
     @model_validator(mode="after")
     def _decayed_is_held_out(self) -> Fit:
         if self.points == "decayed" and self.loss != "validation":

@@ -75,7 +75,8 @@ def test_rows_name_their_phase_and_runs_their_trunk(tables):
 def test_held_out_losses_are_those_of_decayed_ends(tables):
     settings = resolved(tables, HELD_OUT)
     assert (
-        settings.points == "decayed" and settings.loss_name("nats/byte") == "held-out loss of decayed runs (nats/byte)"
+        settings.points == "decayed"
+        and settings.loss_name("nats/byte") == "held-out loss after a decay of the learning rate (nats/byte)"
     )
     reading = prepare(replace(tables, name="s", settings=HELD_OUT), points=CURVES)
     points = reading.groups["llama"]
@@ -90,7 +91,12 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     fits = fit_study(replace(tables, name="s", settings=HELD_OUT))
     assert fits.points["phase"] == "decayed" and fits.points["left_out"] == {"undecayed": 40}
     assert "left out: 40 rows before any decay" in fits.points["text"]
-    assert fits.group("llama").reason == NO_CURVE and fits.settings.points == "decayed"
+    assert fits.settings.points == "decayed" and (fits.not_fitted[0].approach, fits.not_fitted[0].reason) == (
+        "envelope",
+        NO_CURVE,
+    )
+    llama = fits.group("llama")
+    assert llama.fitted and llama.n_runs == 40 and [size.n_seeds for size in llama.sizes] == [1] * len(llama.sizes)
     surface, budgets = fits.fit("llama", "parametric"), fits.fit("llama", "isoflop")
     known = {name: one.value for name, one in surface.parameters.items()}
     assert abs(known["alpha"] - 0.3) < 0.04 and abs(known["beta"] - 0.3) < 0.04 and abs(known["E"] - 0.7) < 0.1, known

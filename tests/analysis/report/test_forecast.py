@@ -43,17 +43,16 @@ def test_afterwards_the_errors_stand_beside_them():
 @pytest.mark.parametrize(
     ("measured", "more", "end"),
     [
-        ((1.31, 1.29), {}, "predicted 1.300 (90% interval 1.280 to 1.320), measured 1.310, 1.290: inside"),
-        ((1.31, 1.34), {}, "measured 1.310, 1.340: 1 of 2 inside"),
-        ((1.34, None), {}, "measured 1.340: outside"),
-        ((1.313,), {"interval": None}, "predicted 1.300 (no interval), measured 1.313: +1.0%"),
+        ((1.31, 1.29), {}, "predicted 1.300 (90% interval 1.280 to 1.320), measured 1.310, 1.290: inside."),
+        ((1.31, 1.34), {}, "measured 1.310, 1.340: 1 of 2 inside."),
+        ((1.34, None), {}, "measured 1.340: outside."),
+        ((1.313,), {"interval": None}, "predicted 1.300 (no interval), measured 1.313: +1.0%."),
     ],
 )
 def test_a_run_ends_with_a_line_a_forecast(measured, more, end):
     (line,) = outcome_lines([forecast(*measured, **more)])
-    assert line.startswith("LLaMA 55m at 2.0 times the largest compute fitted: predicted 1.300 (") and line.endswith(
-        end
-    )
+    assert line.startswith("Test on a run that no fit read: LLaMA, ") and line.endswith(end)
+    assert " FLOP, 2.0 times its largest fitted run: predicted 1.300 (" in line
 
 
 def test_notes_say_from_what_it_is_predicted():

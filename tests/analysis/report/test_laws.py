@@ -35,7 +35,8 @@ def test_the_law_that_is_believed_most_leads_and_of_those_alike_the_envelope() -
     result = study_of(unknown, surface)
     assert leading_law(result, "tnl") is surface
     assert law_sentences(result) == [
-        "The parametric law of the optimal size is believed up to 10 times the largest compute for TNL."
+        "The optimal size of TNL is known up to 10 times the largest compute (parametric law): 320k [300k, 350k] "
+        "parameters at 10¹² FLOP, growing as C^0.500 [0.450, 0.550]."
     ]
     first, second = approach_rows(result)
     assert first["a (N_opt exponent)"] == first["N_opt at 10¹² FLOP"] == "not identified"
@@ -95,6 +96,6 @@ def test_without_curves_architectures_are_compared_by_their_surfaces() -> None:
     surfaces = study_lines(replace(study, verdicts=(lowest,)))
     main = study.compared(lowest.at).main
     assert main is not None
-    of_pairs = [line for line in surfaces if " for the same loss, by their fitted surfaces at C = " in line]
+    of_pairs = [line for line in surfaces if ", each at its optimal size by the fitted surfaces: " in line]
     assert len(of_pairs) == len(main.archs) - 1
     assert study_lines(replace(study, verdicts=(lowest,), comparisons=()))[0] == "No comparison: no curves."
