@@ -77,7 +77,7 @@ ALLOWED = {
     "analysis.fits.fit": ("arch.bands",),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.surface": ("analysis.fits.cost", "arch.amounts", "arch.errors"),
-    "analysis.fits.forms": ("analysis.fits.surface",),
+    "analysis.fits.forms": ("analysis.fits.surface", "arch.errors"),
     "analysis.fits.solver": ("analysis.fits.forms", "analysis.fits.surface", "arch.errors"),
     "analysis.fits.budgets": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.parametric": (*FITTED, "analysis.fits.draws", "analysis.fits.noise"),

@@ -13,28 +13,23 @@ The unknowns are E, log A, log B, alpha, beta and what a form adds: log A as in 
 itself, since log E runs away to minus infinity where E = 0 is best. log N and log D are centred and the loss divided by
 its mean, so the units do not matter.
 
-A new form has a name in FORMS, its unknowns, slopes and starts in `Form`, its loss and optimum in `Surface`
-(surface.py), and what it adds to a result in MORE, RANGES and MISSING (parametric.py) and in the details
-(scaling/cli/fit_details.py). The solver takes the loss as linear in E, A and B: an exponent about the whole needs
-more there (solver.py).
+A new form is a subclass of `Form` in FORMS, which the commands, the study key `fit.form`, fits, intervals, leverage and
+forecasts read, and what it adds to `Surface` (surface.py), its loss and optimum; nothing else. The solver takes the
+loss as linear in E, A and B: an exponent about the whole needs more there (solver.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from analysis.fits.surface import PARAMS, Surface, worth
+from arch.errors import InputError
 
 PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
-FORMS = {
-    PLAIN: "E + A / N^alpha + B / D^beta",
-    OVER_TRAINING: "E + A / N^alpha + B / D^alpha, equally E + (a M^eta + b M^-eta) C^-eta with M = D / N, C = 6 N D",
-    DATA_CONSTRAINED: "E + A / N^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens",
-}
 BOUNDS = (0.005, 3.0)  # of an exponent; one that ends here is not identified
 R_STAR = (0.1, 1e4)  # of R_D; likewise
 FLOOR = -25.0  # of log A and log B at the centre, over the loss: as good as zero
@@ -68,19 +63,50 @@ class Data:
 
 
 class Form:
-    """A form of the surface. low, high: the range [k] of each unknown."""
+    """The plain form, and what others change of it.
 
-    def __init__(self, name: str = PLAIN) -> None:
-        self.name = name
-        self.tied, self.repeated = name == OVER_TRAINING, name == DATA_CONSTRAINED
-        ends = np.log(R_STAR)
-        kept = [E, A, B, ALPHA, *([] if self.tied else [BETA]), *([R_D] if self.repeated else [])]
-        self.low = np.array([0.0, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0], ends[0]])[kept]
-        self.high = np.array([np.inf, np.inf, np.inf, BOUNDS[1], BOUNDS[1], ends[1]])[kept]
+    formula: the loss; unknowns: the names [k] of theta, E, A (its logarithm), B (likewise) and more; ranges: of every
+    parameter that may end at the end of its range, in the order of `at_bound`; missing: why such a parameter may not be
+    identified inside its range; assumed: exponents of the optimum that the form gives by itself, with the reason;
+    assumes: what it takes for granted of optima; special: how it differs from the plain form; tied: alpha = beta;
+    repeated: it tells repeated tokens from new ones. low, high: the range [k] of each unknown.
+    """
+
+    name = PLAIN
+    formula = "E + A / N^alpha + B / D^beta"
+    unknowns: tuple[str, ...] = PARAMS
+    ranges: Mapping[str, tuple[float, float]] = {"alpha": BOUNDS, "beta": BOUNDS}
+    missing: Mapping[str, str] = {
+        "alpha": "the best fit has no term of N",
+        "beta": "the best fit has no term of D",
+    }
+    assumed: Mapping[str, str] = {}
+    assumes = ""
+    special = ""
+    tied = False
+    repeated = False
+
+    def __init__(self) -> None:
+        more = [self.ranges[name] for name in self.unknowns[ALPHA:]]
+        self.low = np.array([0.0, FLOOR, FLOOR, *(low for low, _ in more)])
+        self.high = np.array([np.inf, np.inf, np.inf, *(high for _, high in more)])
 
     @property
     def k(self) -> int:
-        return len(self.low)
+        return len(self.unknowns)
+
+    @property
+    def written(self) -> str:
+        """Its name in words and as an option."""
+        return self.name.replace("_", "-")
+
+    def parameters(self, surface: Surface) -> dict[str, Any]:
+        """What a result shows of a surface, by name."""
+        return {name: getattr(surface, name) for name in PARAMS}
+
+    def own(self, surface: Surface) -> dict[str, Any]:
+        """The parameters of the form as its paper writes it, where that is another way."""
+        return {}
 
     def loss(self, theta: np.ndarray, data: Data) -> np.ndarray:
         """[r, n]."""
@@ -89,12 +115,19 @@ class Form:
 
     def terms(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """The terms of N and of D [r, n]."""
-        return self._terms(theta, data, self._log_tokens(theta, data))
+        alpha, beta = theta[:, ALPHA, None], theta[:, ALPHA if self.tied else BETA, None]
+        return (
+            np.exp(theta[:, A, None] - alpha * data.x),
+            np.exp(theta[:, B, None] - beta * self.log_tokens(theta, data)),
+        )
+
+    def log_tokens(self, theta: np.ndarray, data: Data) -> np.ndarray:
+        """log D', of what the tokens are worth [r or 1, n]."""
+        return data.y
 
     def slopes(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """The loss [r, n], and the derivatives of its logarithm over the unknowns [r, k, n]."""
-        log_d = self._log_tokens(theta, data)
-        p, q = self._terms(theta, data, log_d)
+        p, q = self.terms(theta, data)
         loss = theta[:, :1] + p + q
         slopes = np.empty((len(theta), 5, loss.shape[1]))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -103,19 +136,125 @@ class Form:
             np.divide(q, loss, out=slopes[:, B])
         p, q = slopes[:, A], slopes[:, B]
         np.multiply(p, -data.x, out=slopes[:, ALPHA])
-        np.multiply(q, -log_d, out=slopes[:, BETA])
-        if self.tied:
-            slopes[:, ALPHA] += slopes[:, BETA]
-            return loss, slopes[:, :BETA]
-        if self.repeated:  # d log L over log D', times d log D' over log R_D
-            of_r = -theta[:, BETA, None] * q * self._repeats(theta[:, R_D, None], data)[1]
-            slopes = np.concatenate([slopes, of_r[:, None]], 1)
+        np.multiply(q, -self.log_tokens(theta, data), out=slopes[:, BETA])
         return loss, slopes
+
+    def slopes_of(self, surface: Surface, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> np.ndarray:
+        """[r, n, k]: how log L of r surfaces (or of one) at N and D [n] moves with the unknowns, of E its logarithm."""
+        n, d = (np.log(np.atleast_2d(np.asarray(value, dtype=float))) for value in (n_params, n_tokens))
+        unique = d if unique_tokens is None else np.minimum(np.log(np.asarray(unique_tokens, dtype=float)), d)
+        data = Data(n, d, np.ones_like(n), np.ones_like(n), unique)
+        theta = np.atleast_2d(self.theta(surface, data))
+        slopes = self.slopes(theta, data)[1]
+        if slopes.shape[1] != self.k:
+            raise NotImplementedError(f"the form {self.name}: derivatives over {slopes.shape[1]} of {self.k} unknowns")
+        slopes[:, E] *= theta[:, E, None]
+        return np.moveaxis(slopes, 1, 2)
 
     def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
         """[r, k, k]: second derivatives of the loss over the unknowns, over the loss, times w [r, n], summed."""
-        if not self.repeated:
-            return self._plain_bend(theta, data, slopes, w)
+        bend = np.zeros((len(theta), self.k, self.k))
+        exponents = (ALPHA, ALPHA) if self.tied else (ALPHA, BETA)
+        for i, j, z in ((A, exponents[0], data.x), (B, exponents[1], data.y)):
+            powers = np.stack([np.ones_like(z), -z, z * z], 1)
+            level, slope, square = (powers @ (slopes[:, i] * w)[..., None])[..., 0].T
+            bend[:, i, i] = level
+            bend[:, i, j] = bend[:, j, i] = slope
+            bend[:, j, j] += square
+        return bend
+
+    def starts(
+        self,
+        data: Data,
+        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
+        every: bool,
+        near: Surface | None,
+    ) -> np.ndarray | None:
+        """theta [s r, k] for the r data sets again and again, by least squares of other forms (`solve`), all with
+        `every`, near the surface `near`; None: at the best node of the grid of exponents."""
+        if any(name not in ("alpha", "beta") for name in self.unknowns[ALPHA:]):
+            raise NotImplementedError(f"the form {self.name} says no starts for {', '.join(self.unknowns)}")
+        return None
+
+    def surface(self, theta: np.ndarray, data: Data) -> tuple[Surface, np.ndarray]:
+        """In the units of the points; and which parameters of `ranges` ended at the end of theirs, or have no term, or
+        no weighted row that tells of them [r, ranges]."""
+        alpha, beta = theta[:, ALPHA], theta[:, ALPHA if self.tied else BETA]
+        terms = np.where(theta[:, A:ALPHA] > FLOOR, np.exp(theta[:, A:ALPHA]), 0.0)
+        a, b = terms[:, 0] * np.exp(alpha * data.centre_n), terms[:, 1] * np.exp(beta * data.centre_d)
+        exponents = np.stack([alpha, beta], 1)
+        at_bound = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9)) | (terms <= 0)
+        return Surface(theta[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta), at_bound
+
+    def theta(self, surface: Surface, data: Data) -> np.ndarray:
+        """[r, k]: the unknowns of one surface, for each of r data sets, or of r surfaces for one."""
+        with np.errstate(divide="ignore"):
+            log_a, log_b = (np.maximum(np.log(value / data.unit), -1e3) for value in (surface.A, surface.B))
+        values = [surface.E / data.unit, log_a - surface.alpha * data.centre_n, log_b - surface.beta * data.centre_d]
+        values += [surface.alpha, *([] if self.tied else [surface.beta])]
+        return np.stack(np.broadcast_arrays(*values), -1)
+
+    def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
+        """[k] bool: the unknowns of one surface that its points decide. E = 0, a term that is not there, and what
+        ended at the end of its range are none."""
+        has = [surface.E > 0, surface.A > 0, surface.B > 0]
+        ends = dict(zip(self.ranges, at_bound, strict=True))
+        return np.array([*has, *(not ends[name] for name in self.unknowns[ALPHA:])], dtype=bool)
+
+
+class OverTraining(Form):
+    """One exponent, alpha = beta."""
+
+    name = OVER_TRAINING
+    formula = "E + A / N^alpha + B / D^alpha, equally E + (a M^eta + b M^-eta) C^-eta with M = D / N, C = 6 N D"
+    unknowns = PARAMS[:BETA]
+    assumed = dict.fromkeys(("a", "b"), "assumed: alpha = beta")
+    special = " with alpha = beta"
+    tied = True
+
+    def own(self, surface: Surface) -> dict[str, Any]:
+        """a, b and eta of Gadre's form."""
+        eta = surface.alpha / 2
+        return {"a": surface.A * 6**eta, "b": surface.B * 6**eta, "eta": eta}
+
+    def slopes(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
+        loss, slopes = super().slopes(theta, data)
+        slopes[:, ALPHA] += slopes[:, BETA]
+        return loss, slopes[:, :BETA]
+
+    def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
+        return super().is_free(surface, np.broadcast_to(at_bound.any(), at_bound.shape))
+
+
+class DataConstrained(Form):
+    """D' in the place of D, with log R_D as the sixth unknown."""
+
+    name = DATA_CONSTRAINED
+    formula = "E + A / N^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens"
+    unknowns = (*PARAMS, "R_star")
+    ranges: Mapping[str, tuple[float, float]] = {**Form.ranges, "R_star": R_STAR}
+    missing: Mapping[str, str] = {**Form.missing, "R_star": "no point has repeated tokens"}
+    assumes = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
+    special = " with repeated data"
+    repeated = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low[R_D], self.high[R_D] = np.log(R_STAR)
+
+    def parameters(self, surface: Surface) -> dict[str, Any]:
+        return super().parameters(surface) | {"R_star": surface.r_d}
+
+    def log_tokens(self, theta: np.ndarray, data: Data) -> np.ndarray:
+        return np.asarray(data.unique + self._repeats(theta[:, R_D, None], data)[0])
+
+    def slopes(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
+        loss, slopes = super().slopes(theta, data)
+        # d log L over log D', times d log D' over log R_D
+        of_r = -theta[:, BETA, None] * slopes[:, B] * self._repeats(theta[:, R_D, None], data)[1]
+        return loss, np.concatenate([slopes, of_r[:, None]], 1)
+
+    def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
         over, bend = w / loss, np.empty((len(theta), self.k, self.k))
         first = loss[:, None] * slopes
         for j in range(self.k):
@@ -132,8 +271,7 @@ class Form:
         every: bool,
         near: Surface | None,
     ) -> np.ndarray:
-        """theta [s r, k] of the form with R_D, for the r data sets again and again: least squares of the plain form
-        (`solve`) at each node of R_D (or at that of `near`), of which the best is kept, or all with `every`."""
+        """The plain form at each node of R_D (or at that of `near`), of which the best is kept, or all with `every`."""
         r, nodes = len(data.loss), NODES if near is None else np.log([min(near.r_d, R_STAR[1])])
         log_r = np.repeat(nodes, r)[:, None]
         part = data.take(np.tile(np.arange(r), len(nodes)))
@@ -142,62 +280,29 @@ class Form:
         return theta if every else theta[value.reshape(-1, r).argmin(0) * r + np.arange(r)]
 
     def surface(self, theta: np.ndarray, data: Data) -> tuple[Surface, np.ndarray]:
-        """In the units of the points; and which of alpha, beta and R_D ended at the end of their range, or have no
-        term, or no weighted row that tells of them [r, 3]."""
-        full = np.insert(theta, BETA, theta[:, ALPHA], 1) if self.tied else theta
-        terms = np.where(full[:, A:ALPHA] > FLOOR, np.exp(full[:, A:ALPHA]), 0.0)
-        alpha, beta = full[:, ALPHA], full[:, BETA]
-        a, b = terms[:, 0] * np.exp(alpha * data.centre_n), terms[:, 1] * np.exp(beta * data.centre_d)
-        at_bound = np.zeros((len(full), 3), dtype=bool)
-        exponents = full[:, ALPHA : BETA + 1]
-        at_bound[:, :2] = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9)) | (terms <= 0)
-        r_d = None
-        if data.unique is not None:
-            log_r, repeats = full[:, R_D], (data.weights > 0) & (data.y > data.unique + 1e-9)
-            decided = np.broadcast_to(repeats.any(-1), len(full))
-            r_d = np.where(decided, np.exp(log_r), np.inf)
-            at_bound[:, 2] = (log_r <= self.low[-1] + 1e-9) | (log_r >= self.high[-1] - 1e-9) | ~decided
-        return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, r_d), at_bound
+        surface, at_bound = super().surface(theta, data)
+        log_r, repeats = theta[:, R_D], (data.weights > 0) & (data.y > data.unique + 1e-9)
+        decided = np.broadcast_to(repeats.any(-1), len(theta))
+        at_end = (log_r <= self.low[R_D] + 1e-9) | (log_r >= self.high[R_D] - 1e-9) | ~decided
+        return replace(surface, r_d=np.where(decided, np.exp(log_r), np.inf)), np.column_stack([at_bound, at_end])
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
-        """[r, k]: the unknowns of one surface, for each of r data sets."""
-        with np.errstate(divide="ignore"):
-            log_a, log_b = (np.maximum(np.log(value / data.unit), -1e3) for value in (surface.A, surface.B))
-        values = [surface.E / data.unit, log_a - surface.alpha * data.centre_n, log_b - surface.beta * data.centre_d]
-        values += [surface.alpha, *([] if self.tied else [surface.beta])]
-        values += [np.log(np.clip(surface.r_d, *R_STAR))] if self.repeated else []
-        return np.stack(np.broadcast_arrays(*values), -1)
-
-    def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
-        """[k] bool: the unknowns of one surface that its points decide. E = 0, a term that is not there, and what
-        ended at the end of its range are none."""
-        has = [surface.E > 0, surface.A > 0, surface.B > 0]
-        inside = has[1:] & ~at_bound[:2]
-        exponents = [inside.all()] if self.tied else inside
-        return np.array([*has, *exponents, *([not at_bound[2]] if self.repeated else [])], dtype=bool)
-
-    def _terms(self, theta: np.ndarray, data: Data, log_d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        alpha, beta = theta[:, ALPHA, None], theta[:, ALPHA if self.tied else BETA, None]
-        return np.exp(theta[:, A, None] - alpha * data.x), np.exp(theta[:, B, None] - beta * log_d)
-
-    def _log_tokens(self, theta: np.ndarray, data: Data) -> np.ndarray:
-        """log D' [r or 1, n]."""
-        return data.unique + self._repeats(theta[:, R_D, None], data)[0] if self.repeated else data.y
+        plain, log_r = super().theta(surface, data), np.log(np.clip(surface.r_d, *R_STAR))
+        return np.concatenate([plain, np.broadcast_to(log_r, plain.shape[:-1])[..., None]], -1)
 
     def _repeats(self, log_r: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """log D' / U at log R_D [r, 1], and its derivative over log R_D."""
         return worth(np.exp(data.y - data.unique), log_r)
 
-    def _plain_bend(self, theta: np.ndarray, data: Data, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
-        bend = np.zeros((len(theta), self.k, self.k))
-        exponents = (ALPHA, ALPHA) if self.tied else (ALPHA, BETA)
-        for i, j, z in ((A, exponents[0], data.x), (B, exponents[1], data.y)):
-            powers = np.stack([np.ones_like(z), -z, z * z], 1)
-            level, slope, square = (powers @ (slopes[:, i] * w)[..., None])[..., 0].T
-            bend[:, i, i] = level
-            bend[:, i, j] = bend[:, j, i] = slope
-            bend[:, j, j] += square
-        return bend
+
+FORMS: dict[str, Form] = {form.name: form for form in (Form(), OverTraining(), DataConstrained())}
+
+
+def form_of(name: str) -> Form:
+    """The form of a name, with - or _. Raises InputError for an unknown one, with those there are."""
+    if (form := FORMS.get(name.replace("-", "_"))) is None:
+        raise InputError(f"form {name}: one of {', '.join(form.written for form in FORMS.values())}")
+    return form
 
 
 class Joint:
@@ -255,15 +360,3 @@ def present(theta: np.ndarray) -> np.ndarray:
     theta = theta.copy()
     theta[:, A:ALPHA] = np.where(theta[:, A:ALPHA] > FLOOR, theta[:, A:ALPHA], np.log(PRESENT))
     return theta
-
-
-def over_training(surface: Surface) -> dict[str, Any]:
-    """a, b and eta of Gadre's form for a surface with alpha = beta."""
-    eta = surface.alpha / 2
-    return {"a": surface.A * 6**eta, "b": surface.B * 6**eta, "eta": eta}
-
-
-def parameters(surface: Surface) -> dict[str, Any]:
-    """E, A, B, alpha and beta, and R* where the form has it, by name."""
-    own = {name: getattr(surface, name) for name in PARAMS}
-    return own if surface.r_d is None else own | {"R_star": surface.r_d}

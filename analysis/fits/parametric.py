@@ -46,20 +46,10 @@ from analysis.fits.fit import (
     Prediction,
     SameRuns,
 )
-from analysis.fits.forms import (
-    BOUNDS,
-    DATA_CONSTRAINED,
-    FORMS,
-    OVER_TRAINING,
-    PLAIN,
-    R_STAR,
-    Form,
-    over_training,
-    parameters,
-)
+from analysis.fits.forms import FORMS, PLAIN, Form, form_of
 from analysis.fits.noise import Effects, effects_of, kinds_of, same_runs
 from analysis.fits.points import Points
-from analysis.fits.solver import BLOCK, HUBER, LEAST_SQUARES, OBJECTIVES, Solution, data_of, fit_surfaces, joined
+from analysis.fits.solver import BLOCK, HUBER, LEAST_SQUARES, OBJECTIVES, Solution, fit_surfaces, joined
 from analysis.fits.surface import Surface
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
@@ -68,8 +58,6 @@ MOST_ROWS = 64  # of a run
 FIRST_SHARE = 0.1  # of a run's tokens
 SAME = 0.01  # of log N, log D: closer ones are one size, one amount of tokens
 LEAST_DISTINCT = 3  # of N and of D: a level, a coefficient and an exponent each
-LEAST_POINTS = 6  # different (N, D): five parameters, and one more to tell how well they fit
-MORE = {OVER_TRAINING: -1, DATA_CONSTRAINED: 1}  # unknowns beside those of the plain form
 MOST_RATIO = 1e6  # of the largest loss to the smallest: beyond it a surface of the others is lost in rounding
 LEAST_SPREAD = 0.05  # of log D around a line in log N: where D follows N, nothing tells their terms apart
 MANY = 1000  # points, from which on replicates start at the fit itself: noise moves it by less than its basin
@@ -87,15 +75,8 @@ ESTIMAND = (
     "the surface that this fit would find on many such runs; re-drawn: {over}; text, learning rates and the form of "
     "the surface fixed"
 )
-RANGES = {"alpha": BOUNDS, "beta": BOUNDS, "R_star": R_STAR}  # in the order of Solution.at_bound
-MISSING = {
-    "alpha": "the best fit has no term of N",
-    "beta": "the best fit has no term of D",
-    "R_star": "no point has repeated tokens",
-}
+BEST = "the best fit has "  # of `Form.missing`: where the search ends without a term
 EXPONENT_OF = {"A": "alpha", "B": "beta"}
-ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
-READ_ONCE = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
 
 
 @dataclass(frozen=True)
@@ -144,20 +125,18 @@ def averaged(points: Points, most: int = MOST_ROWS) -> Points:
     return replace(points.take(first), **means)
 
 
-def check_design(log_n: np.ndarray, log_d: np.ndarray, more: int = 0) -> None:
-    """Raises InputError, saying how many are needed, where these N and D [n] cannot identify five parameters, and
-    `more` that a form has beside them (-1: one less)."""
+def check_design(log_n: np.ndarray, log_d: np.ndarray, form: Form = FORMS[PLAIN]) -> None:
+    """Raises InputError, saying how many are needed, where these N and D [n] cannot identify the form's unknowns."""
     wanted = f"L = E + A / N^alpha + B / D^beta needs {LEAST_DISTINCT} or more different"
     for name, values in (("N", log_n), ("D", log_d)):
         n_distinct = len(np.unique(_places(values)))
         if n_distinct < LEAST_DISTINCT:
             raise InputError(f"{wanted} {name}; these points have {n_distinct}")
     both = len(np.unique(np.column_stack([_places(log_n), _places(log_d)]), axis=0))
-    if both < LEAST_POINTS + more:
-        what = "L = E + A / N^alpha + B / D^beta" + (
-            " with repeated data" if more > 0 else " with alpha = beta" * -more
+    if both <= form.k:
+        raise InputError(
+            f"L = {FORMS[PLAIN].formula}{form.special} needs {form.k + 1} or more different (N, D); {both} given"
         )
-        raise InputError(f"{what} needs {LEAST_POINTS + more} or more different (N, D); {both} given")
     x = log_n - log_n.mean()
     off = log_d - log_d.mean() - (x @ log_d / (x @ x)) * x
     if off.std() < LEAST_SPREAD:
@@ -191,8 +170,8 @@ def _places(values: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Draws:
     """r surfaces [r] that the noise could have led to. over: what was re-drawn; at_bound: the shares of replicates in
-    which alpha, beta and R_D ended at the end of their range or have no term; df: of Student's t where the percentiles
-    are widened by it."""
+    which each parameter of the form's `ranges` ended at the end of its range or has no term; df: of Student's t where
+    the percentiles are widened by it."""
 
     surface: Surface
     method: str
@@ -227,6 +206,10 @@ class ParametricFit:
     why_no_draws: str = ""
     p_tied: float | None = None
 
+    @property
+    def model(self) -> Form:
+        return FORMS[self.form]
+
     @cached_property
     def surface(self) -> Surface:
         return self.solution.surface.one()
@@ -250,7 +233,7 @@ class ParametricFit:
 
     def refit(self, losses: np.ndarray, weights: np.ndarray) -> Solution:
         """The same form and objective on other losses or weights [r, n] of the same points."""
-        near = self.surface if self.form == DATA_CONSTRAINED or len(self.points) >= MANY else None
+        near = self.surface if self.model.repeated or len(self.points) >= MANY else None
         return fit_form(self.points, losses, weights, self.objective, self.form, near=near)
 
     def without(self, groups: Sequence[np.ndarray]) -> Solution:
@@ -309,8 +292,8 @@ def fit_parametric(
     rows = rows_of(points, first_share)
     kept, weights = rows.points, rows.weights
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
-    check_design(log_n, log_d, MORE.get(form, 0))
-    if form == DATA_CONSTRAINED:
+    check_design(log_n, log_d, form_of(form))
+    if FORMS[form].repeated:
         _check_repeats(kept)
     solution = fit_form(kept, kept.loss, weights, objective, form, every_start=True)
     surface = solution.surface.one()
@@ -329,7 +312,7 @@ def fit_parametric(
     if draws is None:
         return replace(fit, why_no_draws=NO_NOISE)
     p_tied = None
-    if form == OVER_TRAINING and identifies(kept):
+    if FORMS[form].tied and identifies(kept):
         more = max(n_replicates, LEAST_REPLICATES)
         options: dict[str, Any] = {"objective": objective, "cost": fit.cost, "noise": noise, "first_share": first_share}
         p_tied = _p_of_tie(fit_parametric(points, n_replicates=more, seed=seed, **options).draws)
@@ -353,7 +336,7 @@ def _draws(fit: ParametricFit, r: int, seed: int, progress: Callable[[float], No
     what = "runs" if n == points.n_runs else "trunks"
     rng = np.random.default_rng(seed)
     df, losses = None, np.broadcast_to(points.loss, (r, len(own)))
-    resampled = n >= LEAST_TRUNKS and fit.form != DATA_CONSTRAINED
+    resampled = n >= LEAST_TRUNKS and not fit.model.repeated
     if resampled:
         df = float(n - fit.n_free) if fit.objective == LEAST_SQUARES else None
         method = (OVER_TRUNKS if df is None else WIDENED).format(n=n, what=what)
@@ -399,12 +382,8 @@ def fit_form(
 def free_slopes(points: Points, form: str, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
     """[n, free]: how log L at points moves with the unknowns of a fit that are free: what noise a fit absorbs, and how
     many it has."""
-    model = Form(form)
-    amounts = points.n_params, points.n_tokens, points.loss, np.ones(len(points)), points.unique_tokens
-    n, d, loss, weights, unique = (np.atleast_2d(value) for value in amounts)
-    data = data_of([np.log(n), np.log(d), loss, weights], np.log(unique) if model.repeated else None)
-    slopes = model.slopes(model.theta(surface, data), data)[1][0].T
-    return np.asarray(slopes[:, model.is_free(surface, at_bound)])
+    slopes = FORMS[form].slopes_of(surface, points.n_params, points.n_tokens, points.unique_tokens)[0]
+    return np.asarray(slopes[:, FORMS[form].is_free(surface, at_bound)])
 
 
 def parametric_result(
@@ -421,16 +400,16 @@ def parametric_result(
     points, drawn = fit.points, fit.draws
     low, high = float(points.flops.min()), float(points.flops.max())
     reasons = not_identified(fit, level)
-    surface_reasons = [why for why in reasons.values() if why != ASSUMED]
+    surface_reasons = [why for name, why in reasons.items() if name not in fit.model.assumed]
     of_exponents = next((reasons[name] for name in ("alpha", "beta") if name in reasons), "")
     of_optima = next(iter(surface_reasons), "")
     own = {
         name: fit.estimate(
-            _named(parameters, name),
+            _named(fit.model.parameters, name),
             level,
             reasons.get(name) or reasons.get(EXPONENT_OF.get(name, ""), ""),
         )
-        for name in parameters(fit.surface)
+        for name in fit.model.parameters(fit.surface)
     }
     own = {name: replace(value, reason=reasons.get(name, "")) for name, value in own.items()}
     exponents = {
@@ -474,7 +453,7 @@ def parametric_result(
             Prediction(n, d, fit.estimate(partial(Surface.loss, n_params=n, n_tokens=d), level)) for n, d in predict
         ),
         parametric=ParametricPart(
-            form=FORMS[fit.form],
+            form=fit.model.formula,
             parameters=own,
             sizes=tuple(dict.fromkeys(points.size.astype(str).tolist())),
             noise=tuple(
@@ -485,12 +464,11 @@ def parametric_result(
             else (),
             seeds=fit.same_runs,
             over_training={
-                name: fit.estimate(_named(over_training, name), level) for name in over_training(fit.surface)
+                name: fit.estimate(_named(fit.model.own, name), level) for name in fit.model.own(fit.surface)
             }
-            if fit.form == OVER_TRAINING
-            else None,
+            or None,
             p_tied=fit.p_tied,
-            assumes=READ_ONCE if fit.form == DATA_CONSTRAINED else "",
+            assumes=fit.model.assumes,
         ),
         left_out=tuple(f"{count} {what}" for what, count in fit.rows.left_out.items()),
         notes=(*_notes_on_repeats(fit), *_notes_on_mistakes(fit)),
@@ -505,29 +483,27 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
     """Parameters that the points do not identify, with the reason: the search, or more than 1 - `level` of the
     replicates, ended at the end of a range, which then sets the interval and not the points; or the form assumes
     them."""
-    values = parameters(fit.surface)
+    values, missing = fit.model.parameters(fit.surface), fit.model.missing
     reasons = {}
-    for i, (name, (low, high)) in enumerate(RANGES.items()):
-        if name not in values:
-            continue
+    for i, (name, (low, high)) in enumerate(fit.model.ranges.items()):
         ends = f"the end of its range ({low:g} to {high:g})"
         share = 0.0 if fit.draws is None else fit.draws.at_bound[i]
         if fit.solution.at_bound[0, i]:
             inside = low < values[name] < high or not math.isfinite(values[name])
-            reasons[name] = MISSING[name] if inside else f"ended at {values[name]:.4g}, {ends}"
+            reasons[name] = missing[name] if inside else f"ended at {values[name]:.4g}, {ends}"
         elif share > 1 - level:
-            no_term = "" if name == "R_star" else f" or have {MISSING[name].removeprefix('the best fit has ')}"
+            no_term = f" or have {missing[name].removeprefix(BEST)}" if missing[name].startswith(BEST) else ""
             reasons[name] = f"{100 * share:.3g}% of the replicates end at {ends}{no_term}"
-    return reasons | ({"a": ASSUMED, "b": ASSUMED} if fit.form == OVER_TRAINING else {})
+    return reasons | dict(fit.model.assumed)
 
 
 def _notes_on_repeats(fit: ParametricFit) -> list[str]:
     """That a form without repeats was fitted to text that was read again and again."""
     points = fit.points
     many = int((points.n_tokens > READINGS * points.unique_tokens * (1 + 1e-9)).sum())
-    if fit.form == DATA_CONSTRAINED or not many:
+    if fit.model.repeated or not many:
         return []
-    law = "an over-training law" if fit.form == OVER_TRAINING else f"a {fit.form} law"
+    law = f"{'an' if fit.model.written[0] in 'aeiou' else 'a'} {fit.model.written} law"
     return [
         f"{counted_of(many, len(points), 'point')} read their text more than {READINGS} times: {law} takes repeated "
         "text for new; --form data-constrained tells them apart"

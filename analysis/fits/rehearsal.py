@@ -29,7 +29,7 @@ from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import Estimate
-from analysis.fits.forms import OVER_TRAINING, PLAIN
+from analysis.fits.forms import FORMS, PLAIN, Form
 from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER
@@ -186,9 +186,10 @@ class Rehearsed:
 @dataclass(frozen=True)
 class Forecast:
     """The surface that predicts runs beyond `points`, and what was rehearsed: `within` at sizes up to the largest below
-    a cut, `beyond` at larger ones. covariance: of the surface's unknowns (`Surface.slopes`), over the variance of one
+    a cut, `beyond` at larger ones. covariance: of the form's unknowns (`Form.slopes_of`), over the variance of one
     run's log loss."""
 
+    form: Form
     surface: Surface
     points: Points
     cost: Cost
@@ -204,8 +205,7 @@ class Forecast:
         rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
         if why is None:
-            tied = len(self.covariance) == 4  # of the over-training form
-            slopes = self.surface.slopes(n_params, n_tokens, unique_tokens, tied)
+            slopes = self.form.slopes_of(self.surface, n_params, n_tokens, unique_tokens)[0, 0]
             leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance @ slopes
             half = float(rehearsal.half_width(reach, leverage, level))
             ends = loss * math.exp(-half), loss * math.exp(half)
@@ -320,7 +320,7 @@ def forecast(
     below, surfaces, near = _fitted_below(points, weights, objective, form, rule.near)
     amounts = points.n_params, points.n_tokens, points.unique_tokens
     fitted = surfaces.column().loss(*amounts)[:-1]
-    slopes = surfaces.column().slopes(*amounts, tied=form == OVER_TRAINING)
+    slopes = FORMS[form].slopes_of(surfaces, *amounts)
     covariances = _covariances(slopes, near, np.unique(points.run, return_inverse=True)[1])
     cut = np.where(below, points.flops, 0.0).max(1)
     reach = points.flops / cut[:, None]
@@ -331,7 +331,7 @@ def forecast(
     leverage = np.einsum("mi,mij,mj->m", slopes[at, row], covariances[at], slopes[at, row]) * ~larger
     whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
     within, beyond = whole.take(~larger), whole.take(larger)
-    return Forecast(surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
+    return Forecast(FORMS[form], surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
 
 
 def rehearse_optimum(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.forms import ALPHA, FLOOR, FORMS, PLAIN, A, Data, E, Form, Joint, present
+from analysis.fits.forms import ALPHA, FLOOR, PLAIN, A, Data, E, Form, Joint, form_of, present
 from analysis.fits.surface import Surface
 from arch.errors import InputError
 
@@ -234,8 +234,8 @@ def minimise(
 @dataclass(frozen=True)
 class Solution:
     """r fits: their surfaces [r], the objective [r] (weighted sum as OBJECTIVES says), whether each search ended where
-    nothing goes down, and which of alpha, beta and R_D ended at the end of their range or are decided by no point
-    [r, 3]. starts [s, r]: the objective at the end of every start."""
+    nothing goes down, and which parameters of the form's `ranges` ended at the end of theirs or are decided by no point
+    [r, ranges]. starts [s, r]: the objective at the end of every start."""
 
     surface: Surface
     objective: np.ndarray
@@ -271,10 +271,9 @@ def fit_surfaces(
     number or [r]. every_start: from many starts, of which the best end is kept, in place of the grid's best node. near:
     a fit of such data, at which searches start. Raises InputError for an unknown form or objective.
     """
-    for value, names, what in ((objective, OBJECTIVES, "objective"), (form, FORMS, "form")):
-        if value not in names:
-            raise InputError(f"{what} {value}: one of {', '.join(names)}")
-    model, goal = Form(form), Objective(delta if objective == HUBER else None)
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective {objective}: one of {', '.join(OBJECTIVES)}")
+    model, goal = form_of(form), Objective(delta if objective == HUBER else None)
     w = np.ones(np.shape(losses)[-1]) if weights is None else weights
     table = [np.atleast_2d(np.asarray(value, dtype=float)) for value in (log_n, log_d, losses, w)]
     unique = np.atleast_2d(log_d if log_unique is None else log_unique) if model.repeated else None
@@ -346,12 +345,10 @@ def _searched(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`minimise` from the starts of r data sets: [s r, k], [s r] and [s r], the best by least squares first."""
     r = len(data.loss)
-    if form.repeated:
-        theta = form.starts(data, _least_squares, every, near)
-    else:
-        theta = _with_exponents(form, data, _best_node(form, data))
+    own = form.starts(data, _least_squares, every, near)
+    theta = _with_exponents(form, data, _best_node(form, data)) if own is None else own
     theta = descend(form, data.take(np.tile(np.arange(r), len(theta) // r)), SQUARES, theta)[0]
-    if every and not form.repeated:
+    if every and own is None:
         nodes = np.stack(np.meshgrid(GRID[::2], GRID[::2]), -1).reshape(-1, 2).repeat(r, 0)
         more = data.take(np.tile(np.arange(r), len(nodes) // r))
         theta = np.concatenate([theta, _with_exponents(form, more, nodes)])

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.fits.forms import PLAIN
+from analysis.fits.forms import FORMS, PLAIN
 from analysis.fits.noise import effects_of, kinds_of
-from analysis.fits.parametric import LEAST_POINTS, fit_form, free_slopes, rows_of
+from analysis.fits.parametric import fit_form, free_slopes, rows_of
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
 
@@ -52,7 +52,7 @@ def _above_the_others(points: Points) -> Stopped | None:
     kept = rows.points
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     small = kept.n_params == kept.n_params.min()
-    if len(np.unique(np.column_stack([log_n, log_d])[~small], axis=0)) < LEAST_POINTS:
+    if len(np.unique(np.column_stack([log_n, log_d])[~small], axis=0)) <= FORMS[PLAIN].k:
         return None
     solution = fit_form(kept, kept.loss, np.where(small, 0.0, rows.weights), LEAST_SQUARES)
     if solution.unidentified.any():

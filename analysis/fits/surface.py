@@ -69,15 +69,6 @@ class Surface:
         log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
         return self.E + self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
 
-    def slopes(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None, tied: bool = False) -> np.ndarray:
-        """[.., 5]: how log L moves with log E, log A, log B, alpha and beta; `r_d` stays. tied: [.., 4], with the one
-        exponent that alpha and beta are in the over-training form."""
-        log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
-        p, q = self.A * np.exp(-self.alpha * log_n), self.B * np.exp(-self.beta * log_d)
-        loss = self.E + p + q
-        of_exponents = [-log_n * p - log_d * q] if tied else [-log_n * p, -log_d * q]
-        return np.stack([self.E + 0 * loss, p, q, *of_exponents], axis=-1) / loss[..., None]
-
     def _log_amounts(self, n_params: Any, n_tokens: Any, unique_tokens: Any) -> tuple[np.ndarray, np.ndarray]:
         """Of N, and of D or, where repeated tokens are worth less, of what D is worth."""
         n, d = (np.asarray(value, dtype=float) for value in (n_params, n_tokens))

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from analysis.fits import rehearsal
-from analysis.fits.forms import OVER_TRAINING, PLAIN
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Form
 from analysis.fits.parametric import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
@@ -48,22 +48,42 @@ def test_the_interval_is_the_formula_of_the_docstring():
     assert float(runs.half_width(1.0)) == pytest.approx(times * s * math.sqrt(math.log(1.5)))
 
 
-@pytest.mark.parametrize(("form", "truth"), [(PLAIN, TRUTH), (OVER_TRAINING, replace(TRUTH, alpha=0.3, beta=0.3))])
+OF_FORMS = {
+    PLAIN: TRUTH,
+    OVER_TRAINING: replace(TRUTH, alpha=0.3, beta=0.3),
+    DATA_CONSTRAINED: replace(TRUTH, r_d=15.0),
+}
+
+
+@pytest.mark.parametrize(("form", "truth"), OF_FORMS.items())
 def test_the_leverage_is_the_variance_of_predictions(form, truth):
     """Of 300 drawn tables, over the variance of a run's log loss; where each run stands twice in a table, the same."""
     n, d = float(TRUTH.n_opt(1e21)), float(TRUTH.d_opt(1e21))
     exact = isoflops()
-    exact = replace(exact, loss=truth.loss(exact.n_params, exact.n_tokens))
+    unique = exact.n_tokens / (np.tile([1, 4, 20], 27) if form == DATA_CONSTRAINED else 1)
+    exact = replace(exact, loss=truth.loss(exact.n_params, exact.n_tokens, unique), unique_tokens=unique)
     fit = forecast(exact, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
-    slopes = fit.surface.slopes(n, d, tied=form == OVER_TRAINING)
+    slopes = fit.form.slopes_of(fit.surface, n, d, d / 8)[0, 0]
     leverage = float(slopes @ fit.covariance @ slopes)
     drawn = exact.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal((300, len(exact))))
-    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES, form).surface.loss(n, d)
+    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES, form).surface.loss(n, d, d / 8)
     assert leverage == pytest.approx(float(np.log(predicted).var()) / 0.003**2, rel=0.25)
     run = np.array([f"run {i}" for i in range(len(exact))])
     twice = replace(exact, run=run).take(np.repeat(np.arange(len(exact)), 2))
     again = forecast(twice, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
     assert float(slopes @ again.covariance @ slopes) == pytest.approx(leverage, rel=1e-3)
+
+
+def test_a_form_that_lacks_starts_or_derivatives_of_an_unknown_is_refused(monkeypatch):
+    class Bent(Form):
+        unknowns = (*Form.unknowns, "bend")
+        ranges = Form.ranges | {"bend": (0.1, 2.0)}
+
+    monkeypatch.setitem(FORMS, "bent", Bent())
+    with pytest.raises(NotImplementedError, match="no starts for E, A, B, alpha, beta, bend"):
+        forecast(isoflops(), form="bent")
+    with pytest.raises(NotImplementedError, match="derivatives over 5 of 6 unknowns"):
+        FORMS["bent"].slopes_of(TRUTH, 1e9, 1e10)
 
 
 def test_new_runs_lie_inside():

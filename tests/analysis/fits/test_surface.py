@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN, Data, Form, Joint, over_training
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Data, Joint
 from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES, fit_surfaces
 from analysis.fits.surface import Surface, effective
 from analysis.fits.waste import of_loss, of_runs, of_sizes
@@ -84,7 +84,7 @@ def test_a_cost_that_does_not_grow_is_refused():
 def test_gadres_form_is_the_plain_one_with_equal_exponents():
     surface = Surface(1.7, 300.0, 500.0, 0.3, 0.3)
     n, d = grid()
-    c, m, form = 6 * n * d, d / n, over_training(surface)
+    c, m, form = 6 * n * d, d / n, FORMS[OVER_TRAINING].own(surface)
     own = surface.E + (form["a"] * m ** form["eta"] + form["b"] * m ** -form["eta"]) * c ** -form["eta"]
     assert own == pytest.approx(surface.loss(n, d), rel=1e-12)
 
@@ -108,7 +108,7 @@ def test_first_and_second_derivatives(form):
         theta = np.concatenate([theta[:, : model.n_e], *(np.repeat(theta[:, i : i + 1], 3, 1) for i in range(1, 5))], 1)
         theta = theta + 0.1 * rng.standard_normal(theta.shape)
     else:
-        model = Form(form)
+        model = FORMS[form]
         theta = theta[:, : model.k]
     step = 1e-6 * np.eye(theta.shape[1])
 
