@@ -156,8 +156,8 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
         why = f"; a hint only, as the law of {listed(doubted_ones)} is not believed" if doubted_ones else ""
         lines.append(
             f"{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for the "
-            f"loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted "
-            f"surfaces: {_by_counts(surfaces.pair(arch, best))}{why}."
+            f"loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
+            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}{why}."
         )
     return lines
 

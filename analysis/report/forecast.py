@@ -79,8 +79,8 @@ def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
     reach = forecast.predictions.reach(run)
     return (
         f"Test on a run that no fit read: {name_of(run.group)}, {count(run.n_params)} parameters, "
-        f"{count(run.n_tokens)} tokens, {power_of_ten(run.c)} FLOP, {reach:.1f} times its largest fitted run: predicted {run.loss:.3f} "
-        f"({ends}), measured {measured}: {verdict}."
+        f"{count(run.n_tokens)} tokens, {power_of_ten(run.c)} FLOP, {reach:.1f} times its largest fitted run: "
+        f"predicted {run.loss:.3f} ({ends}), measured {measured}: {verdict}."
     )
 
 
