@@ -25,7 +25,7 @@ from analysis.fits.points import Points
 from analysis.fits.rehearsal import Forecast, forecast
 from analysis.fits.seeds import seed_noise_of, seed_noises_of
 from analysis.fits.settings import FitSettings
-from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
+from analysis.fits.solver import DELTA, HUBER, LEAST_SQUARES, OBJECTIVES
 from analysis.fits.verdicts import judge
 from arch.errors import InputError, choice
 
@@ -46,17 +46,18 @@ BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C 
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
-    approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes: what the envelope's N_opt
-    is fitted to, and within which factor sizes count as one (None: as the settings have it); n_replicates, level and
-    seed: of the intervals; curve: at so many C, from the smallest of the points to the last of `at`, optima stand in
-    `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form, minimum
-    or optimum, a factor below 1, and a level that is none.
+    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective, huber_delta (None: 1e-3) and
+    form, of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes:
+    what the envelope's N_opt is fitted to, and within which factor sizes count as one (None: as the settings have it);
+    n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to the last of
+    `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown
+    objective, form, minimum or optimum, a delta that no Huber loss has, a factor below 1, and a level that is none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
+    huber_delta: float | None = None
     form: str = "plain"
     minimum: str = MINIMA[0]
     optimum: str | None = None
@@ -77,6 +78,10 @@ class Options:
             if value is not None and value not in known:
                 written = [name.replace("_", "-") if option == "form" else name for name in known]
                 raise InputError(f"--{option}: {value!r}{choice(value, written)}")
+        if self.huber_delta is not None and (self.objective != HUBER or not 0 < self.huber_delta < math.inf):
+            raise InputError(
+                f"--huber-delta {self.huber_delta:g}: belongs to --objective huber, and is above 0, as 1e-3"
+            )
         if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
             raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:
@@ -158,6 +163,7 @@ def fit_with_surface(
     surface = fit_parametric(
         points,
         objective=options.objective,
+        delta=options.huber_delta or DELTA,
         form=options.form,
         n_replicates=options.n_replicates,
         seed=options.seed,
@@ -175,7 +181,9 @@ def _rehearsed(predictions: Sequence[Prediction], fit: ParametricFit) -> tuple[P
     """The predictions with what analysis.fits.rehearsal predicts of the same runs."""
     known: Forecast
     try:
-        known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+        known = forecast(
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
+        )
     except InputError as error:
         why = str(error)
         return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in predictions)

@@ -23,7 +23,7 @@ from arch.errors import InputError
 
 HUBER, LEAST_SQUARES = "huber", "least_squares"
 OBJECTIVES = {
-    HUBER: "sum of Huber losses (delta 1e-3) of log L - log(E + A / N^alpha + B / D^beta)",
+    HUBER: "sum of Huber losses (delta {delta:g}) of log L - log(E + A / N^alpha + B / D^beta)",
     LEAST_SQUARES: "sum of squares of L - (E + A / N^alpha + B / D^beta)",
 }
 DELTA = 1e-3

@@ -170,7 +170,7 @@ def _of_surface(fit: ParametricFit) -> Evidence:
     rehearsal: Rehearsal | str
     try:
         rehearsal = rehearse_optimum(
-            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
         )
     except InputError as error:
         rehearsal = str(error)

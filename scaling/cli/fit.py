@@ -33,6 +33,7 @@ class FitOptions:
     objective: Annotated[
         Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
+    huber_delta: Annotated[float | None, typer.Option(help="delta of the Huber loss; default: 1e-3.")] = None
     form: Annotated[
         Text,
         typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
@@ -73,6 +74,7 @@ class FitOptions:
             at=_numbers(self.at) if self.at else (),
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
+            huber_delta=self.huber_delta,
             form=self.form or "plain",
             minimum=self.minimum or "local",
             optimum=self.optimum,
@@ -82,7 +84,10 @@ class FitOptions:
             seed=self.seed,
             curve=CURVE if draws_curves else 0,
         )
-        of_parametric = {"--objective": self.objective, "--form": self.form, "--predict": self.predict}
+        of_parametric: dict[str, object] = {
+            **{"--objective": self.objective, "--huber-delta": self.huber_delta},
+            **{"--form": self.form, "--predict": self.predict},
+        }
         of_envelope = {"--optimum": self.optimum, "--near-sizes": self.near_sizes}
         of_isoflop = {"--minimum": self.minimum}
         for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, of_isoflop), (ENVELOPE, of_envelope)):
