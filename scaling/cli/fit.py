@@ -113,6 +113,9 @@ class RowOptions:
     )
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Count rows and runs of the same numbers or seed as repeats.")
+    ] = False
 
 
 @app.command()
@@ -212,6 +215,7 @@ def table(
             group=rows.group,
             convention=options.convention,
             loss_unit=rows.loss_unit,
+            keep_duplicates=rows.keep_duplicates,
         )
     fit_points(of_runs(of_table, points, rows.drop_highest_loss or 0), approaches, settings, output)
 

@@ -12,7 +12,7 @@ NUMBERS = ("n_params", "n_tokens", "flops", "loss")
 LABELS = ("run", "trunk", "cell", "recipe", "size", "seed", "arch")
 LOSS_OF = ("context", "corpus", "tokenizer", "loss_kind")  # losses of two values of one of them are not compared
 AGREEING = (*LOSS_OF, "convention")  # of which one fit takes one value
-FIELDS = (*NUMBERS, "unique_tokens", *LABELS, *AGREEING)
+FIELDS = (*NUMBERS, "unique_tokens", "budget", *LABELS, *AGREEING)
 OF_CONVENTION = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")  # flops_<convention> in our own tables
 
 # Compared without case, blanks and punctuation. Single letters count as capitals alone: n, d and l are also
@@ -37,6 +37,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("heldoutloss", "crossentropy", "损失", "训练损失", "验证损失"),
     ),
     "unique_tokens": ("uniquetokens", "nuniquetokens"),
+    "budget": ("budget", "computebudget", "flopbudget", "flopsbudget", "isoflopbudget", "nominalflops"),
     "run": ("run", "runid", "runname", "实验"),
     "trunk": ("trunk", "trunkrun", "branchedfrom"),
     "cell": ("cell",),
@@ -90,8 +91,11 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
     fields are found by name; a run may be named by the column of another field. `convention` picks among flops_exact,
     flops_6nd, ...
 
-    Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params, loss or
-    both of n_tokens and flops are missing; the message lists what is there.
+    A budget is C too, where the table has no other and C is needed.
+
+    Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params (unless it
+    is left out, and follows from the others), loss or both of n_tokens and flops are missing; the message lists what is
+    there.
     """
     chosen, fields = dict[str, str](), dict[str, str]()  # and {column: field}
     for field, name in given.items():
@@ -116,7 +120,10 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             raise InputError(f"{_listed(names)} could all be {field}: say which by {how}{left_out}")
         if names:
             chosen[field] = names[0]
-    needed = [field for field in ("n_params", "loss") if field not in chosen]
+    if "flops" not in chosen and "budget" in chosen and not {"n_params", "n_tokens"} <= set(chosen):
+        chosen["flops"] = chosen.pop("budget")
+    follows = given.get("n_params") == "" and {"n_tokens", "flops"} <= set(chosen)
+    needed = [field for field in ("n_params", "loss") if field not in chosen and not (follows and field == "n_params")]
     if not {"n_tokens", "flops"} & set(chosen):
         needed.append("n_tokens or flops")
     if needed:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy import optimize, special
 
+from analysis.fits.fit import Fit
 from tests.scaling.cli.test_fit import fit, refused
 
 TABLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "tables"
@@ -63,3 +64,51 @@ def test_the_delta_of_the_huber_loss():
     assert huber(theta, 0.03) <= best.fun * (1 + 1e-6) and "delta 0.03" in own["objective"]["name"]
     refused("belongs to --objective huber", *GADRE, "--huber-delta", "0.1", "--objective", "least_squares")
     refused("is above 0", *GADRE, "--huber-delta", "0")
+
+
+def isoflop(*arguments):
+    return Fit.from_dict(result(*arguments, "--approach", "isoflop"))
+
+
+def test_budgets_by_name_beside_a_c_that_differs():
+    """Marin's runs by C = 6 N D lie up to 35% off the budget that they were planned by. Grouped by that, the fit is
+    near the one by their own C; grouped by 6 N D itself its interval is twice as wide."""
+    table = TABLES / "marin_dclm.csv"
+    own, nominal = isoflop(table), isoflop(table, "--columns", "budget=flops,flops=")
+    grouped_by_c = isoflop(table, "--columns", "flops=")
+    n_params = pd.read_csv(table).groupby("flops").size()
+    assert [minimum.n_points for minimum in nominal.isoflop.minima] == n_params.to_list()
+    assert nominal.a.value == pytest.approx(own.a.value, abs=0.02)
+    widths = [fitted.a.high - fitted.a.low for fitted in (nominal, grouped_by_c)]
+    assert widths[0] < 0.6 * widths[1]
+
+
+def test_the_columns_of_public_isoflop_tables(tmp_path):
+    """tokens, params, budget and loss, as Open-Athena/scaling-law-analysis has them; and a budget as the one C."""
+    table = pd.read_csv(TABLES / "llama3_isoflop.csv")
+    plain = isoflop(TABLES / "llama3_isoflop.csv")
+    public = table.rename(columns={"n_tokens": "tokens", "n_params": "params", "flops": "budget"})
+    public.assign(dataset="llama_3", experiment="raw").to_csv(path := tmp_path / "isoflops.csv", index=False)
+    assert isoflop(path).a.value == pytest.approx(plain.a.value, rel=1e-6)
+    public.drop(columns="params").to_csv(path, index=False)
+    assert isoflop(path, "--columns", "n_params=").a.value == pytest.approx(plain.a.value, rel=1e-6)
+    refused("no column for n_params", path)
+
+
+def test_duplicates_count_where_the_user_says_so(tmp_path):
+    """Twice the table is one table, unless duplicates are kept: then the same law at twice the objective."""
+    table = pd.read_csv(TABLES / "gadre104.csv")
+    pd.concat([table, table]).to_csv(path := tmp_path / "twice.csv", index=False)
+    once, dropped, kept = (
+        json.loads(fit(*of, *GADRE[1:], "--json"))
+        for of in ((TABLES / "gadre104.csv",), (path,), (path, "--keep-duplicates"))
+    )
+    assert dropped["results"] == once["results"] and dropped["input"]["rows"]["dropped"]["exactly as another row"] == 34
+    (first,), (twice,) = once["results"], kept["results"]
+    assert twice["n_points"] == twice["n_runs"] == 68
+    assert twice["objective"]["value"] == pytest.approx(2 * first["objective"]["value"], rel=1e-9)
+    table.assign(seed=1, loss_c4_val=table["loss_c4_val"] * 1.001).pipe(
+        lambda other: pd.concat([table.assign(seed=1), other]).assign(name=lambda rows: range(len(rows)))
+    ).to_csv(path, index=False)
+    lowest, repeats = (result(path, *GADRE[1:], *flag) for flag in ((), ("--keep-duplicates",)))
+    assert (lowest["n_points"], repeats["n_points"]) == (34, 68) and repeats["parametric"]["seeds"]["df"] == 34
