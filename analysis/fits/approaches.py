@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, NotFitted, Prediction
+from analysis.fits.fit import (
+    APPROACHES,
+    ENVELOPE,
+    GIVEN_OPTIMA,
+    ISOFLOP,
+    PARAMETRIC,
+    Estimate,
+    Fit,
+    NotFitted,
+    Prediction,
+)
 from analysis.fits.forms import FORMS
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
@@ -103,8 +113,8 @@ def named(approach: str) -> tuple[str, ...]:
     """The approaches that a name stands for. Raises InputError for another name."""
     if approach == ALL:
         return APPROACHES
-    if approach not in APPROACHES:
-        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, ALL])}")
+    if approach not in (*APPROACHES, GIVEN_OPTIMA):
+        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, GIVEN_OPTIMA, ALL])}")
     return (approach,)
 
 

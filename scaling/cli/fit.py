@@ -29,7 +29,9 @@ app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
 class FitOptions:
     """By which approaches runs are fitted, how their intervals are made, and what is predicted."""
 
-    approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
+    approach: Annotated[
+        str, typer.Option(help="envelope, isoflop, parametric or all; optima: a law through given C and N_opt.")
+    ] = "all"
     objective: Annotated[
         Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
@@ -164,6 +166,7 @@ def runs(
     are pooled where they agree in corpus, tokenizer, context and convention.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.tables.read import check_choices
 
     from .fit_sources import check_studies, of_runs, of_studies
@@ -172,6 +175,8 @@ def runs(
     check_studies(studies)
     check_choices(options.points, None, None)
     approaches, points, settings = options.resolved(STUDY_OBJECTIVE, output.draws_curves)
+    if GIVEN_OPTIMA in approaches:
+        raise InputError("--approach optima: reads a table of optima: `scaling fit table`")
     chosen = (
         ChangedFittedOptions(study=name, sets=sets, out=out, plugin=plugin, as_json=output.as_json) for name in studies
     )
@@ -193,6 +198,7 @@ def table(
     results/curves.parquet gives the numbers of `fit runs STUDY`.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
@@ -205,6 +211,8 @@ def table(
     study = study_of_file(Path(table)) if rows == RowOptions() else None
     check_choices(options.points, options.convention if study is None else None, rows.loss_unit)
     approaches, points, settings = options.resolved(HUBER if study is None else STUDY_OBJECTIVE, output.draws_curves)
+    if GIVEN_OPTIMA in approaches:
+        return _fit_optima(table, rows, options, output)
     if study is not None:
         of_table = study.under(options.convention)
     else:
@@ -221,6 +229,27 @@ def table(
 
 
 app.command("check")(with_options(check))
+
+
+def _fit_optima(table: str, rows: RowOptions, options: FitOptions, output: Output) -> None:
+    """A law through the optima of a table: printed and saved as other fits are, without a verdict."""
+    from analysis.fits.optima import fit_optima, read_optima
+    from analysis.fits.tables.columns import parse_columns
+
+    from .fit_details import result_text
+    from .fit_laws import write_results
+
+    plain = rows == RowOptions(columns=rows.columns, where=rows.where)
+    if not plain or options.points or options.convention or output.plot or output.dry_run:
+        raise InputError("--approach optima: takes --columns, --where, --at, --level, --json and --save alone")
+    optima, columns = read_optima(table, parse_columns(rows.columns) if rows.columns else {}, rows.where or ())
+    fit = fit_optima(optima, _numbers(options.at) if options.at else (), options.level)
+    results = {"input": {"source": table, "columns": columns, "n_rows": len(optima)}, "results": [fit.to_dict()]}
+    if output.as_json:
+        print_json(results)
+    else:
+        print(f"{table}: {len(optima)} optima; columns: {columns}\n\n{result_text(fit)}")
+    write_results(output.save, results)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -179,7 +179,7 @@ def _read(
         rows.keep(~twice, TWICE)
     several = _drop_copies(rows, has_runs, keep_duplicates)
     fields = rows.frame
-    if not has_runs and "run" not in given:  # nobody has said that each row is a run
+    if not has_runs and "run" not in given and "budget" not in chosen:  # nobody has said that each row is a run
         refuse_unnamed_curves(fields, chosen)
     for group_name, of_group in fields.groupby("group", sort=False):
         refuse_two_kinds(of_group)
