@@ -115,6 +115,9 @@ class RowOptions:
     )
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
+    runs: Annotated[
+        Path | None, typer.Option(help="Table with more columns of the runs, by their names, as of a wandb chart's.")
+    ] = None
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Count rows and runs of the same numbers or seed as repeats.")
     ] = False
@@ -224,6 +227,7 @@ def table(
             convention=options.convention,
             loss_unit=rows.loss_unit,
             keep_duplicates=rows.keep_duplicates,
+            runs=rows.runs,
         )
     fit_points(of_runs(of_table, points, rows.drop_highest_loss or 0), approaches, settings, output)
 

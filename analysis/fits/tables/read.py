@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from analysis.fits.tables.columns import (
 )
 from analysis.fits.tables.doubts import refuse_two_kinds, refuse_units, refuse_unnamed_curves, unit_notes
 from analysis.fits.tables.files import from_frame, read_frame
+from analysis.fits.tables.layouts import as_rows, with_runs
 from analysis.run_table import Origin, RunTable
 from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
@@ -70,6 +71,7 @@ def read_table(
     convention: str | None = None,
     loss_unit: str | None = None,
     keep_duplicates: bool = False,
+    runs: str | Path | pd.DataFrame | None = None,
 ) -> RunTable:
     """The runs of a table: a file (files.SUFFIXES) or a data frame, one row a run or many, as they stand: its settings
     smooth nothing and leave nothing out.
@@ -79,7 +81,7 @@ def read_table(
     where C or D (or N, left out by "") is missing it follows from C = 6 N D, which needs "6nd" (the default) or
     "6nd_total"; loss_unit: nats or bits, a token (by default as the column's name says, else unstated); is left as it
     is; keep_duplicates: rows and runs of the same numbers, and runs of one N, D and seed, are repeats of which each
-    counts.
+    counts; runs: a table of runs, whose columns the rows of a run get.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
@@ -91,12 +93,17 @@ def read_table(
         frame = from_frame(source)
     else:
         name, frame = str(source).encode(errors="backslashreplace").decode(), read_frame(source)  # need not be UTF-8
+    more = None if runs is None else from_frame(runs) if isinstance(runs, pd.DataFrame) else read_frame(runs)
     try:
+        frame, notes = as_rows(frame)
+        frame = frame if more is None else with_runs(frame, as_rows(more)[0])
         chosen = choose(list(frame.columns), columns or {}, convention)
         unit = _loss_unit(chosen["loss"], loss_unit)
-        return _read(name, frame, chosen, columns or {}, where, group, convention, unit, keep_duplicates)
+        table = _read(name, frame, chosen, columns or {}, where, group, convention, unit, keep_duplicates)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
+    assert table.origin is not None
+    return replace(table, origin=replace(table.origin, notes=(*notes, *table.origin.notes)))
 
 
 def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:

@@ -95,6 +95,12 @@ def test_the_columns_of_public_isoflop_tables(tmp_path):
     assert isoflop(path, "--columns", "n_params=").a.value == pytest.approx(plain.a.value, rel=1e-6)
     refused("no column for n_params", path)
 
+    long = pd.read_csv(TABLES / "porian_owt2.csv").query("variant == @PORIAN")
+    wide = long.pivot(index="n_params", columns="flops", values="loss").add_prefix("loss at ")
+    wide.to_csv(path)
+    long.drop(columns="variant").to_csv(tmp_path / "long.csv", index=False)
+    assert isoflop(path).a == isoflop(tmp_path / "long.csv", "--columns", "run=").a
+
 
 def test_duplicates_count_where_the_user_says_so(tmp_path):
     """Twice the table is one table, unless duplicates are kept: then the same law at twice the objective."""
