@@ -18,7 +18,7 @@ import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, NotFitted, Prediction
-from analysis.fits.forms import FORMS
+from analysis.fits.forms import form_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
@@ -46,18 +46,18 @@ BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C 
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
-    approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes: what the envelope's N_opt
-    is fitted to, and within which factor sizes count as one (None: as the settings have it); n_replicates, level and
-    seed: of the intervals; curve: at so many C, from the smallest of the points to the last of `at`, optima stand in
-    `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form, minimum
-    or optimum, a factor below 1, and a level that is none.
+    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective and form (None: as the settings
+    have it), of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and
+    near_sizes: what the envelope's N_opt is fitted to, and within which factor sizes count as one (None: likewise);
+    n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to the last of
+    `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown
+    objective, form, minimum or optimum, a factor below 1, and a level that is none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
-    form: str = "plain"
+    form: str | None = None
     minimum: str = MINIMA[0]
     optimum: str | None = None
     near_sizes: float | None = None
@@ -67,16 +67,15 @@ class Options:
     curve: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "form", self.form.replace("-", "_"))
+        if self.form is not None:
+            form_of(self.form, "--form")
         for option, value, known in (
             ("objective", self.objective, OBJECTIVES),
-            ("form", self.form, FORMS),
             ("minimum", self.minimum, MINIMA),
             ("optimum", self.optimum, OPTIMA),
         ):
             if value is not None and value not in known:
-                written = [name.replace("_", "-") if option == "form" else name for name in known]
-                raise InputError(f"--{option}: {value!r}{choice(value, written)}")
+                raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
         if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
             raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:
@@ -136,7 +135,7 @@ def fit_with_surface(
     settings: FitSettings = DEFAULTS,
 ) -> tuple[Fit, ParametricFit | None]:
     """The fit, and of the parametric approach the surface with its draws. curves: of the envelope (None: those of the
-    points); settings: its grid and optimum."""
+    points); settings: its grid, optimum and form."""
     at = tuple(options.at) or default_at({"": points})
     drawn = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
     asked: dict[str, Any] = {"at": at, "curve": drawn}
@@ -158,7 +157,7 @@ def fit_with_surface(
     surface = fit_parametric(
         points,
         objective=options.objective,
-        form=options.form,
+        form=options.form or settings.form,
         n_replicates=options.n_replicates,
         seed=options.seed,
         noise=None if noise is None else (noise.s if one_each else noise.of_runs, noise.df),
@@ -194,7 +193,7 @@ class Runs:
     the others; ends_alone: curves tell the noise between seeds, and no approach fits them.
 
     envelopes: of a study, the whole curves of each group, or why it has no envelope (None: the envelope is that of
-    `curves`); settings: its grid and optimum.
+    `curves`); settings: its grid, optimum and form.
     """
 
     ends: Mapping[str, Points]

@@ -35,7 +35,9 @@ class FitOptions:
     ] = None
     form: Annotated[
         Text,
-        typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
+        typer.Option(
+            help="Form of parametric, as over-training or data-constrained; default: the study's, else plain."
+        ),
     ] = None
     minimum: Annotated[
         Text,
@@ -73,7 +75,7 @@ class FitOptions:
             at=_numbers(self.at) if self.at else (),
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
-            form=self.form or "plain",
+            form=self.form,
             minimum=self.minimum or "local",
             optimum=self.optimum,
             near_sizes=self.near_sizes,
