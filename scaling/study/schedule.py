@@ -13,18 +13,30 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 from arch.errors import InputError
-
-if TYPE_CHECKING:
-    from .training import Training
 
 Phase = Literal["undecayed", "decaying", "decayed"]
 UNDECAYED: Phase = "undecayed"
 DECAYING: Phase = "decaying"
 DECAYED: Phase = "decayed"
 CONSTANT, COSINE, WSD, INVERSE_SQRT = "constant", "cosine", "wsd", "inverse_sqrt"
+
+
+class Training(Protocol):
+    """What a schedule reads of the section of training.py, whose key `schedule` takes the names of SCHEDULES."""
+
+    n_tokens: Any
+    batch_tokens: int
+    warmup_tokens: int
+    schedule: str
+    decay_fraction: float
+    decay_shape: Literal["linear", "sqrt"]
+    final_lr_fraction: float
+
+    @property
+    def peak_lr(self) -> float: ...
 
 
 class Schedule(ABC):
