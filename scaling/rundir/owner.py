@@ -26,7 +26,7 @@ NAMED = re.compile(r"\d+(\.\d+){3}\.json", re.ASCII)
 OF_ATTEMPTS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("schema", "pid", "step", "exit_code", "processes"), int),
     **dict.fromkeys(("token", "host", "hardware", "reason"), str),
-    "started": (int, float),
+    **dict.fromkeys(("started", "peak_memory_gb"), (int, float)),
     "rendezvous": dict,
 }
 SUPERSEDED = 76  # exit code: a newer process owns the run
