@@ -81,8 +81,9 @@ _RUN_COLUMNS = (
     *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
-    *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer", "reset_at_documents", "target_tokens", "recipe", "point", "variant", "trunk"),
+    *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "peak_memory_gb"),
+    *("spec_hash", "git_commit", "corpus_fingerprint", "tokenizer", "reset_at_documents", "target_tokens", "recipe"),
+    *("point", "variant", "trunk"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -268,13 +269,15 @@ def _optimizer(training: dict[str, Any]) -> str:
     return ", ".join(["AdamW", *parts])
 
 
-def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | None]:
-    """The day (UTC) on which a run's training began, and what its processes ran on; None where it was not recorded."""
+def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | float | None]:
+    """The day (UTC) on which a run's training began, what its processes ran on, and the most memory that tensors took
+    on the GPU of the first (GB); None where it was not recorded, as the last of runs that took turns."""
     days = [attempt["started"] for attempt in attempts if isinstance(attempt.get("started"), (int, float))]
     ran = [f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if attempt.get("hardware")]
     return {
         "started": datetime.fromtimestamp(min(days), UTC).date().isoformat() if days else None,
         "hardware": ", ".join(dict.fromkeys(ran)) or None,
+        "peak_memory_gb": max((float(attempt.get("peak_memory_gb", 0)) for attempt in attempts), default=0.0) or None,
     }
 
 

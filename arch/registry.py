@@ -100,8 +100,11 @@ def register(
     if not NAME.fullmatch(name):
         raise InputError(f"architecture {name!r}: a name is small letters, digits and _, and begins with a letter")
     if name in ARCHITECTURES and ARCHITECTURES[name].module != module:
-        owner = ARCHITECTURES[name].module if ARCHITECTURES[name].plugin else "linear-scaling"
-        raise InputError(f"architecture {name!r} of {module} is already one of {owner}: choose another name")
+        owner, second = ARCHITECTURES[name].module, module
+        if of_this_package:  # a plugin was imported before this package's
+            owner, second = module, owner
+        owner = "linear-scaling" if owner.startswith(f"{__package__}.") else owner
+        raise InputError(f"architecture {name!r} of {second} is already one of {owner}: choose another name")
     if not inspect.isfunction(mixer):
         raise InputError(
             f"architecture {name!r}: mixer must be a function that imports and returns the mixer's class, not {mixer!r}"

@@ -28,7 +28,7 @@ from analysis.fits.fit import (
     NotFitted,
     Prediction,
 )
-from analysis.fits.forms import FORMS
+from analysis.fits.forms import form_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
@@ -56,19 +56,20 @@ BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C 
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective, huber_delta (None: 1e-3) and
-    form, of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes:
-    what the envelope's N_opt is fitted to, and within which factor sizes count as one (None: as the settings have it);
-    n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to the last of
-    `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown
-    objective, form, minimum or optimum, a delta that no Huber loss has, a factor below 1, and a level that is none.
+    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective, huber_delta (None: 1e-3) and form
+    (None: as the settings have it), of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget;
+    optimum and near_sizes: what the envelope's N_opt is fitted to, and within which factor sizes count as one (None:
+    likewise); n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to
+    the last of `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an
+    unknown objective, form, minimum or optimum, a delta that no Huber loss has, a factor below 1, and a level that is
+    none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     huber_delta: float | None = None
-    form: str = "plain"
+    form: str | None = None
     minimum: str = MINIMA[0]
     optimum: str | None = None
     near_sizes: float | None = None
@@ -78,16 +79,15 @@ class Options:
     curve: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "form", self.form.replace("-", "_"))
+        if self.form is not None:
+            form_of(self.form, "--form")
         for option, value, known in (
             ("objective", self.objective, OBJECTIVES),
-            ("form", self.form, FORMS),
             ("minimum", self.minimum, MINIMA),
             ("optimum", self.optimum, OPTIMA),
         ):
             if value is not None and value not in known:
-                written = [name.replace("_", "-") if option == "form" else name for name in known]
-                raise InputError(f"--{option}: {value!r}{choice(value, written)}")
+                raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
         if self.huber_delta is not None and (self.objective != HUBER or not 0 < self.huber_delta < math.inf):
             raise InputError(
                 f"--huber-delta {self.huber_delta:g}: belongs to --objective huber, and is above 0, as 1e-3"
@@ -151,7 +151,7 @@ def fit_with_surface(
     settings: FitSettings = DEFAULTS,
 ) -> tuple[Fit, ParametricFit | None]:
     """The fit, and of the parametric approach the surface with its draws. curves: of the envelope (None: those of the
-    points); settings: its grid and optimum."""
+    points); settings: its grid, optimum and form."""
     at = tuple(options.at) or default_at({"": points})
     drawn = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
     asked: dict[str, Any] = {"at": at, "curve": drawn}
@@ -174,7 +174,7 @@ def fit_with_surface(
         points,
         objective=options.objective,
         delta=options.huber_delta or DELTA,
-        form=options.form,
+        form=options.form or settings.form,
         n_replicates=options.n_replicates,
         seed=options.seed,
         noise=None if noise is None else (noise.s if one_each else noise.of_runs, noise.df),
@@ -212,7 +212,7 @@ class Runs:
     the others; ends_alone: curves tell the noise between seeds, and no approach fits them.
 
     envelopes: of a study, the whole curves of each group, or why it has no envelope (None: the envelope is that of
-    `curves`); settings: its grid and optimum.
+    `curves`); settings: its grid, optimum and form.
     """
 
     ends: Mapping[str, Points]

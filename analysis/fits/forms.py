@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.surface import PARAMS, Surface, worth
-from arch.errors import InputError
+from arch.errors import InputError, choice
 
 PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
 BOUNDS = (0.005, 3.0)  # of an exponent; one that ends here is not identified
@@ -298,10 +298,10 @@ class DataConstrained(Form):
 FORMS: dict[str, Form] = {form.name: form for form in (Form(), OverTraining(), DataConstrained())}
 
 
-def form_of(name: str) -> Form:
+def form_of(name: str, where: str = "form") -> Form:
     """The form of a name, with - or _. Raises InputError for an unknown one, with those there are."""
     if (form := FORMS.get(name.replace("-", "_"))) is None:
-        raise InputError(f"form {name}: one of {', '.join(form.written for form in FORMS.values())}")
+        raise InputError(f"{where}: {name!r}{choice(name, [form.written for form in FORMS.values()])}")
     return form
 
 

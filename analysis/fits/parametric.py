@@ -209,7 +209,7 @@ class ParametricFit:
 
     @property
     def model(self) -> Form:
-        return FORMS[self.form]
+        return form_of(self.form)
 
     @cached_property
     def surface(self) -> Surface:
@@ -295,7 +295,7 @@ def fit_parametric(
     kept, weights = rows.points, rows.weights
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d, form_of(form))
-    if FORMS[form].repeated:
+    if form_of(form).repeated:
         _check_repeats(kept)
     solution = fit_form(kept, kept.loss, weights, objective, form, delta=delta, every_start=True)
     surface = solution.surface.one()
@@ -314,7 +314,7 @@ def fit_parametric(
     if draws is None:
         return replace(fit, why_no_draws=NO_NOISE)
     p_tied = None
-    if FORMS[form].tied and identifies(kept):
+    if form_of(form).tied and identifies(kept):
         more = max(n_replicates, LEAST_REPLICATES)
         same_as: dict[str, Any] = {"objective": objective, "delta": delta, "cost": fit.cost, "noise": noise}
         free = fit_parametric(points, n_replicates=more, seed=seed, first_share=first_share, **same_as)
@@ -385,8 +385,8 @@ def fit_form(
 def free_slopes(points: Points, form: str, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
     """[n, free]: how log L at points moves with the unknowns of a fit that are free: what noise a fit absorbs, and how
     many it has."""
-    slopes = FORMS[form].slopes_of(surface, points.n_params, points.n_tokens, points.unique_tokens)[0]
-    return np.asarray(slopes[:, FORMS[form].is_free(surface, at_bound)])
+    slopes = form_of(form).slopes_of(surface, points.n_params, points.n_tokens, points.unique_tokens)[0]
+    return np.asarray(slopes[:, form_of(form).is_free(surface, at_bound)])
 
 
 def parametric_result(

@@ -29,7 +29,7 @@ from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import Estimate
-from analysis.fits.forms import FORMS, PLAIN, Form
+from analysis.fits.forms import PLAIN, Form, form_of
 from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
 from analysis.fits.solver import DELTA, HUBER
@@ -321,7 +321,7 @@ def forecast(
     below, surfaces, near = _fitted_below(points, weights, rule.near, objective=objective, delta=delta, form=form)
     amounts = points.n_params, points.n_tokens, points.unique_tokens
     fitted = surfaces.column().loss(*amounts)[:-1]
-    slopes = FORMS[form].slopes_of(surfaces, *amounts)
+    slopes = form_of(form).slopes_of(surfaces, *amounts)
     covariances = _covariances(slopes, near, np.unique(points.run, return_inverse=True)[1])
     cut = np.where(below, points.flops, 0.0).max(1)
     reach = points.flops / cut[:, None]
@@ -332,7 +332,7 @@ def forecast(
     leverage = np.einsum("mi,mij,mj->m", slopes[at, row], covariances[at], slopes[at, row]) * ~larger
     whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
     within, beyond = whole.take(~larger), whole.take(larger)
-    return Forecast(FORMS[form], surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
+    return Forecast(form_of(form), surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
 
 
 def rehearse_optimum(

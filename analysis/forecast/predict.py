@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
-from analysis.fits.forms import BOUNDS
+from analysis.fits.forms import BOUNDS, PLAIN
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, prepare
@@ -55,7 +55,10 @@ def predict(
     table = grouped(replace(tables, name=study.name, settings=fits.settings))
     points, level = prepare(table, points=CURVES).groups, study.rounds[place].level
     done = table.runs[(table.runs["state"] == "done") & (table.runs["left_out"] == "")]
-    forecasts = {group: forecast_of(points.get(group)) for group in dict.fromkeys(map(_group, runs))}
+    text = float((done["n_tokens"] / done["epochs"]).min())  # of the training split
+    forecasts = {
+        group: forecast_of(points.get(group), fits.settings.form) for group in dict.fromkeys(map(_group, runs))
+    }
     predictions = Predictions(
         study=study.name,
         round=place + 1,
@@ -72,24 +75,24 @@ def predict(
         level=level,
         validation_tokens=study.evaluation.validation_tokens,
         groups={name: _about(known, points.get(name)) for name, known in forecasts.items()},
-        runs=tuple(_predicted(run, points, forecasts[_group(run)], fits.settings, level) for run in runs),
+        runs=tuple(_predicted(run, points, forecasts[_group(run)], fits.settings, text, level) for run in runs),
     )
     write_round(study, predictions)
     return predictions
 
 
-def forecast_of(points: Points | None) -> rehearsal.Forecast | str:
-    """The surface of a group with its rehearsals; or why nothing is predicted of it."""
+def forecast_of(points: Points | None, form: str = PLAIN) -> rehearsal.Forecast | str:
+    """The surface, of a form, of a group with its rehearsals; or why nothing is predicted of it."""
     if points is None:
         return NOT_FITTED
     try:
         rows = rows_of(points)
-        known = rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE)
+        known = rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE, form=form)
     except InputError as error:
         return str(error)
-    for exponent, of in ((known.surface.alpha, "N"), (known.surface.beta, "D")):
-        if not BOUNDS[0] * (1 + SAME) < exponent < BOUNDS[1] * (1 - SAME):
-            return f"its runs do not identify the exponent of {of}, which ends at {exponent:g}"
+    for name, value in known.form.parameters(known.surface).items():
+        if known.form.ranges.get(name) == BOUNDS and not BOUNDS[0] * (1 + SAME) < value < BOUNDS[1] * (1 - SAME):
+            return f"its runs do not identify the exponent {name}, which ends at {value:g}"
     return known
 
 
@@ -115,6 +118,7 @@ def _predicted(
     points: Mapping[str, Points],
     known: rehearsal.Forecast | str,
     settings: FitSettings,
+    text: float,
     level: float,
 ) -> PredictedRun:
     read_at = end_of_curve(run, settings)
@@ -131,7 +135,7 @@ def _predicted(
     )
     if run.is_pending or isinstance(known, str):
         return row.model_copy(update={"reason": NO_RATE if run.is_pending else known})
-    expected = known.predict(row.n_params, read_at, level=level)
+    expected = known.predict(row.n_params, read_at, min(read_at, text), level)
     loss, ends = expected.loss.value, expected.loss.ends
     drop = None if loss is None else largest_of(points[row.group]).loss - loss
     return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": expected.sentence})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 SAME = "same"
+BESIDE = "a text beside the study, not part of it"
 CHECKSUM = "same as published, by its checksum"
 ROUNDED = "same but for rounding"  # as another Python, numpy or processor makes it
 ROUNDING = 1e-9  # of a number
@@ -30,14 +31,30 @@ def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
     states = dict.fromkeys(source.manifest["inputs"], CHECKSUM)
     for name, content in derived(study, runs, source).items():
         states[name] = compared(study.published / name, content)
-    return states
+    return states | _unlisted(study.published)
 
 
 def check_against(folder: Path, made: Path) -> dict[str, str]:
     """By file how the publication in `folder` differs from that of its study just made in `made`."""
     files, published = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
     states = {name: compared(folder / name, (made / name).read_bytes()) for name in files}
-    return states | {name: "is of no file of the study now" for name in published if name not in files}
+    return (
+        states | {name: "is of no file of the study now" for name in published if name not in files} | _unlisted(folder)
+    )
+
+
+def _unlisted(folder: Path) -> dict[str, str]:
+    """What else lies in the folder, but for what is hidden: texts for people may stand there, as a README of its
+    repository; anything else a reader could take for a part of the study."""
+    listed = {MANIFEST, *Published(folder).manifest["files"]}
+    inside = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    extra = [path.as_posix() for path in inside if not any(part.startswith(".") for part in path.parts)]
+    texts = (".md", "LICENSE")
+    return {
+        name: BESIDE if name.endswith(texts) else "is not in the manifest: remove it"
+        for name in extra
+        if name not in listed
+    }
 
 
 def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
@@ -46,7 +63,7 @@ def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
     return [
         name
         for name, state in states.items()
-        if state not in (SAME, CHECKSUM) and not (versions and state.startswith(ROUNDED))
+        if state not in (SAME, CHECKSUM, BESIDE) and not (versions and state.startswith(ROUNDED))
     ]
 
 

@@ -41,6 +41,7 @@ def methods_section(fits: StudyFits) -> Section:
 def _surface_text(fits: StudyFits) -> list[str]:
     """How the surfaces were fitted and what their intervals are of; none without such a law."""
     laws = [law for law in fits.laws if law.approach == "parametric"]
+    forms = "; ".join(dict.fromkeys(law.parametric.form for law in laws if law.parametric))
     if not laws:
         return []
     intervals = "; ".join(dict.fromkeys(f"{law.intervals.method} ({law.intervals.estimand})" for law in laws))
@@ -52,7 +53,7 @@ def _surface_text(fits: StudyFits) -> list[str]:
     gone = "; ".join(f"{', '.join(sizes)} of {name_of(group)}" for group, sizes in sizes_left_out(fits).items())
     without = f" Without sizes that lie above what the surface of the larger ones says: {gone}." if gone else ""
     return [
-        f"The parametric approach fits L = E + A / N^alpha + B / D^beta to {read}. N_opt, D_opt and their "
+        f"The parametric approach fits L = {forms} to {read}. N_opt, D_opt and their "
         f"exponents are the surface's minimum at each C.{without} Intervals: {intervals}."
     ]
 

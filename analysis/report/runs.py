@@ -1,6 +1,9 @@
 """What the study was made of: its runs with their costs, checkpoints, corpus and evaluation sets.
 
-A column of the table of runs is a line of COLUMNS.
+A column of the table of runs is a line of COLUMNS, which raises REPORT_VERSION (analysis/stage.py), so that reports are
+drawn again. One of a value that the tables lack also has its value in analysis/runs.py (`_RUN_COLUMNS` and what fills
+them), which raises FIT_VERSION, so that they are made again. A published study keeps the tables that it has: a cell of
+what these lack is empty (`getattr(row.run, NAME, None)`), and a column that is empty in every row is not shown.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ COLUMNS: dict[str, Callable[[RunRow], str]] = {
     "spent (min)": lambda row: shown(row.cost.spent_minutes, ",.2f") if row.cost else "",
     "tokens/s": lambda row: shown(row.run.tokens_per_s, ",.0f"),
     "MFU (exact)": lambda row: shown(row.cost.mfu_exact, ".1%") if row.cost else "",
+    "peak memory (GB)": lambda row: shown(getattr(row.run, "peak_memory_gb", None), ".2f"),
     "why": lambda row: "" if pd.isna(row.run.reason) else str(row.run.reason),
     "not in the fits": lambda row: row.unused,
     "rows left out": lambda row: row.run.skipped_why if row.run.skipped_rows else "",
@@ -68,7 +72,7 @@ def runs_section(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> Se
 
 
 def run_rows(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> list[dict[str, str]]:
-    """A row a run, its cells by COLUMNS."""
+    """A row a run, its cells by COLUMNS, but for columns that no run has anything of."""
     best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min().to_dict("index")
     unused = {run["run_id"]: run["why"] for run in fits.left_out}
     curves, cost_of = RunCurves(tables, fits.settings), {cost.run_id: cost for cost in costs}
@@ -80,7 +84,7 @@ def run_rows(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> list[d
         losses = (last, held_out.get("loss"), held_out.get("bits_per_byte"))
         row = RunRow(run, *losses, cost_of.get(run.run_id), unused.get(run.run_id, ""))
         rows.append({name: cell(row) for name, cell in COLUMNS.items()})
-    return rows
+    return [{name: row[name] for name in row if any(other[name] for other in rows)} for row in rows]
 
 
 def checkpoints_table(tables: RunTable) -> Table:

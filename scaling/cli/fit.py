@@ -38,7 +38,9 @@ class FitOptions:
     huber_delta: Annotated[float | None, typer.Option(help="delta of the Huber loss; default: 1e-3.")] = None
     form: Annotated[
         Text,
-        typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
+        typer.Option(
+            help="Form of parametric, as over-training or data-constrained; default: the study's, else plain."
+        ),
     ] = None
     minimum: Annotated[
         Text,
@@ -77,7 +79,7 @@ class FitOptions:
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
             huber_delta=self.huber_delta,
-            form=self.form or "plain",
+            form=self.form,
             minimum=self.minimum or "local",
             optimum=self.optimum,
             near_sizes=self.near_sizes,

@@ -53,6 +53,7 @@ class StudyOptions:
         """Raises InputError for anything wrong in the study file or the options."""
         from arch.registry import load_plugins
 
+        from ..study.fit_section import Fit
         from ..study.spec import load_study
         from .request import Request
 
@@ -60,6 +61,10 @@ class StudyOptions:
         spec = load_study(self.study, self.sets or [], self.out, self.only, self.may_be_published, own=True)
         request = Request(spec, self.only, sys.stderr if self.as_json else sys.stdout, repair=repair)
         _ = request.runs  # checks the settings of the chosen runs
+        if spec.fit.form != Fit().form:
+            from analysis.fits.forms import form_of
+
+            form_of(spec.fit.form, f"{spec.origin}: fit.form")
         _check_place(request.study.directory)
         return request
 

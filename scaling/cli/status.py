@@ -136,7 +136,10 @@ def status_rows(
                 else None,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": attempt.get("host"),
-                "reason": attempt.get("reason") or status["reason"] or (ELSEWHERE if elsewhere else None),
+                "reason": attempt.get("reason")
+                or status["reason"]
+                or attempt.get("damaged")
+                or (ELSEWHERE if elsewhere else None),
             }
         )
     return _shared(rows)

@@ -26,11 +26,12 @@ NAMED = re.compile(r"\d+(\.\d+){3}\.json", re.ASCII)
 OF_ATTEMPTS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("schema", "pid", "step", "exit_code", "processes"), int),
     **dict.fromkeys(("token", "host", "hardware", "reason"), str),
-    "started": (int, float),
+    **dict.fromkeys(("started", "peak_memory_gb"), (int, float)),
     "rendezvous": dict,
 }
 SUPERSEDED = 76  # exit code: a newer process owns the run
 WATCH_S = 5.0
+LATEST = 1e11  # of a Unix time: after the year 5000, which no date is made of
 
 
 class Superseded(RuntimeError):
@@ -72,7 +73,8 @@ def tokens(run: Path) -> list[Token]:
 
 def attempts(run: Path) -> list[dict[str, Any]]:
     """What those processes left: token, host, pid, started (Unix time), step of the state they found (0: none), and
-    what else was recorded of them. Of a record that is damaged, which no number rests on, the token is left."""
+    what else was recorded of them. Of a record that is damaged, which no number rests on, what can be read is left, the
+    token, and what is wrong (`damaged`)."""
     return [_record(run, token) for token in tokens(run)]
 
 
@@ -83,19 +85,24 @@ def last_attempt(run: Path) -> dict[str, Any] | None:
 
 
 def _record(run: Path, token: Token) -> dict[str, Any]:
-    """Each key of OF_ATTEMPTS that has a value of its kind, and `step`."""
+    """All that was recorded, and `step`, less the keys of OF_ATTEMPTS whose value is not of their kind; `damaged`
+    names these."""
     try:
         read = read_json(_file(run, token))
     except (OSError, ValueError):
         read = None
-    kept = {key: value for key, value in read.items() if _is_kind(key, value)} if isinstance(read, dict) else {}
+    known = read if isinstance(read, dict) else {}
+    wrong = [key for key, value in known.items() if not _is_kind(key, value)]
+    kept = {key: value for key, value in known.items() if key not in wrong}
+    if wrong or known is not read:
+        kept["damaged"] = f"attempts/{token}.json is damaged: {', '.join(wrong) or 'all of it'}"
     return {"step": 0} | kept | {"token": str(token)}
 
 
 def _is_kind(key: str, value: Any) -> bool:
-    if isinstance(value, int | float) and (isinstance(value, bool) or abs(value) >= 1e11):  # later than the year 5000
+    if key == "started" and isinstance(value, int | float) and abs(value) >= LATEST:
         return False
-    return isinstance(value, OF_ATTEMPTS.get(key, ()))
+    return key not in OF_ATTEMPTS or (isinstance(value, OF_ATTEMPTS[key]) and not isinstance(value, bool))
 
 
 def _file(run: Path, token: Token) -> Path:

@@ -32,6 +32,9 @@ class Fit(Section):
     near_sizes: Annotated[Number, Field(ge=1)] = 1.1
     """Sizes less than this factor apart are one size of the envelope: the best of them at each compute. On the hull
     each is by itself."""
+    form: str = "plain"
+    """The form of the surface that the parametric approach and forecasts fit, as `over-training`: docs/fits.md. An
+    unknown one is refused with the names that there are. The comparison of architectures fits `plain`."""
     censor: Flag = True
     """Leave out points of the envelope that say nothing about the optimal size, such as those of the smallest or
     largest size; the papers keep them."""

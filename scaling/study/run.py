@@ -21,7 +21,7 @@ from data.vocabulary import portable
 
 from .axes import label_of
 from .rate_law import Term
-from .schedule import FIELDS, READS, decay_start, planned_steps
+from .schedule import FIELDS, SCHEDULES, decay_start, planned_steps
 from .schema import FORECAST, OF_GRID, Corpus, Role
 from .training import BatchSplit, Training, split_batch
 from .training_rules import BATCH_KEYS, LAW, LAW_KEYS
@@ -272,5 +272,5 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 def decisive(training: Training) -> dict[str, Any]:
     """What of a resolved section `training` identifies a run, as JSON: not what has gone into its other fields, what
     its schedule does not read, or what is at its default."""
-    unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *READS[training.schedule]}
+    unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *SCHEDULES[training.schedule].reads}
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from .model_section import ModelChanges, ModelSection
+from .schedule import SCHEDULES
 from .types import (
     Amount,
     AmountOrNone,
@@ -32,6 +33,11 @@ from .types import (
     TokenCounts,
     Tokens,
 )
+
+if TYPE_CHECKING:
+    Name = str
+else:
+    Name = Literal[tuple(SCHEDULES)]
 
 
 class Training(Section):
@@ -55,7 +61,7 @@ class Training(Section):
     """With `lr: law`: the largest factor by which the size, tokens or batch of a run may lie outside of the sweep."""
     warmup_tokens: AmountOrNone = 0
     """Tokens over which the learning rate rises from zero."""
-    schedule: Literal["constant", "cosine", "wsd", "inverse_sqrt"] = "constant"
+    schedule: Name = "constant"
     """What the learning rate does after the warm-up: nothing; half a cosine down to its end; `wsd`: nothing, then a
     fall over the last `decay_fraction` of the tokens; `inverse_sqrt`: falls as 1 over the root of the tokens."""
     decay_fraction: Annotated[Number, Field(gt=0, le=1)] = 0.2

@@ -12,7 +12,7 @@ from typing import Any
 from arch.amounts import counted
 from arch.errors import InputError
 
-from .schedule import CONSTANT, FIELDS, READS, WSD, check_schedule, decay_start
+from .schedule import CONSTANT, FIELDS, SCHEDULES, WSD, decay_start
 from .training import Training, split_batch
 from .types import tokens_of
 
@@ -54,7 +54,7 @@ def or_default(given: Keys, key: str) -> Any:
 def schedule_of(given: Keys) -> dict[str, Any]:
     """The schedule by name, with the fields that it reads."""
     schedule = given.get("schedule", CONSTANT)
-    return {"schedule": schedule} | {key: or_default(given, key) for key in READS[schedule]}
+    return {"schedule": schedule} | {key: or_default(given, key) for key in SCHEDULES[schedule].reads}
 
 
 def lengths_of(given: Keys, model: Sized) -> list[int]:
@@ -77,10 +77,10 @@ def check_read(given: Keys, changes: Mapping[str, Any], where: str) -> None:
     schedule = given.get("schedule", CONSTANT)
     for field in FIELDS[1:]:
         chosen = "schedule" in changes and field not in changes
-        if field in given and field not in READS[schedule] and not chosen:
+        if field in given and field not in SCHEDULES[schedule].reads and not chosen:
             raise InputError(
                 f"training.{field} of {where} means nothing to schedule {schedule}, only to "
-                f"{', '.join(name for name in READS if field in READS[name])}: leave it out"
+                f"{', '.join(name for name, other in SCHEDULES.items() if field in other.reads)}: leave it out"
             )
 
 
@@ -234,7 +234,7 @@ def _counted(given: Keys, model: Sized) -> Training:
             f"would end before it reaches its learning rate; lower the one or raise the other (max_steps ends a trial "
             f"early)"
         )
-    check_schedule(training, where)
+    SCHEDULES[training.schedule].check(training, where)
     tokens = training.checkpoint_tokens
     if tokens is None:
         count = training.n_checkpoints

@@ -118,10 +118,15 @@ class Trainer:
                 attempt = self.attempt or attempt_by_hand(self.rundir.path)
                 held.enter_context(guarded(attempt.check))
                 attempt.record(hardware=_hardware(self.device), processes=self.engine.ranks.world)
+                if self.device.type == "cuda":
+                    torch.cuda.reset_peak_memory_stats(self.device)
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
             try:
-                return (yield from self._train(first, rows))
+                code = yield from self._train(first, rows)
+                if self.first_rank and self.device.type == "cuda" and not self.clock.had_company:
+                    attempt.record(peak_memory_gb=round(torch.cuda.max_memory_allocated(self.device) / 1e9, 3))
+                return code
             finally:
                 if rows is not None:
                     rows.close()

@@ -56,7 +56,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._away = self._waited = 0.0
-        self.in_company = False
+        self.in_company = self.had_company = False
 
     def now(self) -> float:
         return time.perf_counter() - self._away
@@ -75,6 +75,7 @@ class Clock:
         begin, waited, self._waited = time.perf_counter(), self._waited, 0.0
         part = yield waited
         self.in_company = part is not None
+        self.had_company |= self.in_company
         self._away += time.perf_counter() - begin - (part or 0.0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,15 @@ import pytest
 
 import scaling.rundir.directory
 from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
 from analysis.held_out import load_held_out
-from analysis.report.runs import unused_lines
+from analysis.report.runs import run_rows, unused_lines
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
+from scaling.rundir.owner import Attempt, Token
 
 from .fits.built import envelopes_of
 from .fits.synthetic import BATCH, write_evals, write_run
@@ -69,6 +72,21 @@ def test_a_row_that_the_run_cannot_have_written_is_left_out_and_counted(
     tables = load_tables(tmp_path, [run])
     assert tables.curves[["step", "loss"]].equals(before[["step", "loss"]])
     assert tables.runs.loc[0, ["skipped_rows", "skipped_why"]].tolist() == [1, f"1 {reason}"]
+
+
+def test_the_most_memory_of_a_run_is_a_column_where_a_run_recorded_it(tmp_path: Path) -> None:
+    """Of all its processes; a published table without the column has none."""
+    runs = [write_run(tmp_path, "tnl", "14k", 40 * BATCH, seed=seed) for seed in range(2)]
+    for peaks, cells in (((), None), ((2.5, 3.125, 1.0), ["3.12", ""])):
+        for restart, peak in enumerate(peaks):
+            attempt = Attempt(tmp_path / "runs" / runs[0], Token(1, 7, restart))
+            attempt.register()
+            attempt.record(peak_memory_gb=peak)
+        tables = replace(load_tables(tmp_path, runs), name="s")
+        fits = fit_study(tables, approaches=())
+        assert [row.get("peak memory (GB)") for row in run_rows(fits, tables, [])] == (cells or [None, None])
+        older = replace(tables, runs=tables.runs.drop(columns="peak_memory_gb"))
+        assert all("peak memory (GB)" not in row for row in run_rows(fits, older, []))
 
 
 def test_of_two_rows_that_contradict_each_other_none_counts(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from arch.architectures.llama import register_this as register_llama
 from arch.architectures.tnl.mixer import TNLMixer
 from arch.config import ARCHS, ModelConfig, field_choices, reads
 from arch.errors import InputError
@@ -215,6 +216,12 @@ def test_a_plugin_that_is_only_referred_to_is_not_imported(plugin, tmp_path):
     assert not (tmp_path / "ran").exists()
     load_plugins(["mine"])
     check_plugins(["mine"])
+
+
+def test_a_plugin_that_takes_a_name_of_this_package_before_it_is_there_is_to_blame(monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "llama", replace(ARCHITECTURES["llama"], module="mine", plugin="mine"))
+    with pytest.raises(InputError, match="architecture 'llama' of mine is already one of linear-scaling"):
+        register_llama()
 
 
 def test_two_plugins_may_not_share_a_name(plugin):

@@ -89,10 +89,21 @@ def test_damaged_records_of_attempts_count_as_attempts(tmp_path: Path, content: 
         attempt = Attempt(rundir.path, Token(1, 7, restart))
         attempt.register()
         (rundir.path / "attempts" / f"{attempt.token}.json").write_bytes(content.encode("latin-1"))
-        assert attempt.read() == {"token": str(attempt.token), "step": 0}
+        damaged = attempt.read().pop("damaged")
+        assert attempt.read() == {"token": str(attempt.token), "step": 0, "damaged": damaged}
     assert judge_attempt(rundir, attempt, 137, max_restarts=2)[0] == 75
     code, shown = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 2)), 137, max_restarts=2)
     assert code == 137 and "given up after 3 attempts" in shown
+
+
+def test_what_an_attempt_records_is_read_again(tmp_path: Path) -> None:
+    """Keys of any name and numbers of any size, but for a time that is no date."""
+    attempt = Attempt(make_run(tmp_path).path, Token(1, 7, 0))
+    attempt.register()
+    attempt.record(peak=2.5e11, resumed=True)
+    assert (attempt.read()["peak"], attempt.read()["resumed"]) == (2.5e11, True) and "damaged" not in attempt.read()
+    attempt.record(started=1e12)
+    assert "started" not in attempt.read() and attempt.read()["damaged"].endswith(".json is damaged: started")
 
 
 def test_a_run_that_never_began_tells_why(tmp_path: Path) -> None:

@@ -93,11 +93,11 @@ def _fetch(folder: Path, name: str, download: Download) -> Fetched:
         return Fetched(name, data.file, "there", n_rows)
     try:
         rows, revision = download(data)
-        if not rows:
-            raise ValueError("the hub's split has no rows")
     except Exception as error:  # whatever a network, a hub or an archive can come up with
         text = " ".join(str(error).split())
         return Fetched(name, data.file, "failed", reason=f"{type(error).__name__}: {text[:200]}")
+    if not rows:
+        return Fetched(name, data.file, "failed", reason=f"the split {data.split} of {data.hub} is empty at the hub")
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,8 @@ def test_rows_lie_in_a_zip(tmp_path):
 
 
 def test_a_damaged_record_and_an_empty_split(tmp_path):
-    assert fetch(tmp_path, ["piqa"], print, lambda data: ([], "f00d"))[0].reason.endswith("the hub's split has no rows")
+    (empty,) = fetch(tmp_path, ["piqa"], print, lambda data: ([], "f00d"))
+    assert (empty.state, empty.reason) == ("failed", "the split validation of baber/piqa is empty at the hub")
     (tmp_path / RECORD).write_text("{")
     with pytest.raises(InputError, match=r"fetched\.json: cannot be read"):
         fetch(tmp_path, ["piqa"], print, hub([]))

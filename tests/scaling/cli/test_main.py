@@ -147,6 +147,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["plan", "four-architectures", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
         (["plan", "four-architectures", "--only", "arch"], "--only arch: write it as key=value"),
         (["plan", "four-architectures", "--set", "training.lrr=1"], "did you mean 'lr'?"),
+        (["plan", "four-architectures", "--set", "training.merge_last=1"], "'training.merge_last' (valid: n_tokens, "),
         (["plan", "four-architectures", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
         (["train", "four-architectures", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
         (["train", "four-architectures", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),

@@ -160,6 +160,11 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     try:
         result = invoke("publish", "--check", published)
         assert result.exit_code == 0 and "fits.json: same\n" in result.stdout
+        assert "README.md: a text beside the study" in result.stdout
+        (published / "old.parquet").write_text("")
+        result = invoke("publish", "--check", published)
+        assert result.exit_code == 1 and "old.parquet: is not in the manifest: remove it\n" in result.stdout
+        (published / "old.parquet").unlink()
         assert invoke("report", published, "--out", tmp_path / "out").exit_code == 0
         made = tmp_path / "out" / "tiny-published"
         assert (made / "results" / "fits.json").read_bytes() == before["fits.json"]

@@ -21,6 +21,7 @@ from arch.ops.fused import layer_end
 from arch.presets import preset
 from arch.recorder import CudaRecorder, Work
 from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import last_attempt
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
@@ -276,6 +277,7 @@ def test_kill_9_twice_and_a_signal_under_graphs(tmp_path: Path) -> None:
     code, out, err = train(undisturbed, "--device", "cuda")
     assert code == 0 and "no CUDA graphs" not in out, out + err
     print(out)
+    assert 0 < (last_attempt(undisturbed.path) or {})["peak_memory_gb"] < 4
     rundir = make_run(tmp_path / "two", "hgrn2", "6k", shape=SHAPE, **LONG)
     for number, after in ((signal.SIGKILL, 60), (signal.SIGKILL, 170), (signal.SIGTERM, 260)):
         process = start(rundir, "--device", "cuda")
