@@ -283,3 +283,17 @@ def least_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) 
     sizes are); inf where there is none, because the text is too short for all."""
     made = (make(max(least_size, LEAST_SIZE)) for make in _family(price, cap, sweep))
     return min((p.cost(price) for p in made if _is_allowed(p, price.batch, sweep)), default=math.inf)
+
+
+def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
+    """About the most that an allowed proposal costs: each with the largest sizes of which its text is enough."""
+    dearest = 0.0
+    for make in _family(price, cap, sweep):
+        low, high = math.log(max(least_size, LEAST_SIZE)), MOST_LOG[1]
+        if not _is_allowed(make(math.exp(low)), price.batch, sweep):
+            continue
+        while high - low > CLOSE:
+            middle = (low + high) / 2
+            low, high = (middle, high) if _is_allowed(make(math.exp(middle)), price.batch, sweep) else (low, middle)
+        dearest = max(dearest, make(math.exp(low)).cost(price))
+    return dearest

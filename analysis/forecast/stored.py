@@ -145,8 +145,9 @@ def n_stored(study: StudySpec) -> int:
         rounds = ", ".join(str(place + 1) for place in sorted(places))
         raise InputError(
             f"{first.parent}: has predictions of round {rounds}, and the study file has rounds 1 to "
-            f"{len(study.rounds)}, which are predicted one after the other: take the missing file from where the study "
-            f"was bundled or published, or remove the last one while none of its runs is trained"
+            f"{len(study.rounds)}, which are predicted one after the other: undo the change of the study file, take "
+            f"the missing file from where the study was bundled or published, or remove the last one while none of its "
+            f"runs is trained"
         )
     return len(places)
 

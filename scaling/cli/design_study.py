@@ -81,7 +81,7 @@ def design(question: Question, report: Callable[[str, float], None]) -> dict[str
 
     from analysis.design.choose import SETTLED, Judged, answers, screen, simulate, summary
     from analysis.design.prices import Prices
-    from analysis.design.proposal import candidates, naive_of
+    from analysis.design.proposal import candidates, most_cost, naive_of
     from analysis.design.worlds import Noise, Scenario, World, literature
 
     archs = question.setting.archs
@@ -112,9 +112,14 @@ def design(question: Question, report: Callable[[str, float], None]) -> dict[str
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
     family = list(candidates(price, budget, question.cap, question.share, question.least_size))
     if not family:
+        unit, most = (
+            "s" if question.timed else "FLOP",
+            most_cost(price, question.cap, question.least_size, question.share),
+        )
+        used = f" ({_two_digits(most * question.budget / budget, math.floor)} {unit} can be used)"
         raise InputError(
-            f"scaling design: no study of the family costs {flop(question.budget)} "
-            f"{'s' if question.timed else 'FLOP'}: give less, or more text"
+            f"scaling design: no study of the family costs {flop(question.budget)} {unit}: "
+            f"give less{used if most < budget else ''}, or more text"
         )
     best = screen(family, screening, question.ask, lambda share: report("proposals", share))
     real, skipped = _real(best, question)
@@ -299,15 +304,16 @@ def _that_is_bought(question: Question, price: Price, budget: float) -> Question
     if math.isinf(least):
         raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
     if budget < least:
+        enough = _two_digits(least * question.budget / budget, math.ceil)
         raise InputError(
-            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: "
-            f"{_rounded_up(least * question.budget / budget)} {unit} would do: give more, fewer architectures, "
-            f"a lower --least-size{' or --no-sweep' if question.sweep else ''}"
+            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: {enough} {unit} would do: "
+            f"give more, fewer architectures, a lower --least-size{' or --no-sweep' if question.sweep else ''}"
         )
     return replace(question, share=share)
 
 
-def _rounded_up(value: float) -> str:
-    """A least budget in two digits, safe by MARGIN or more."""
-    step = 10.0 ** (math.floor(math.log10(MARGIN * value)) - 1)
-    return flop(math.ceil(MARGIN * value / step) * step, 2)
+def _two_digits(value: float, rounded: Callable[[float], int]) -> str:
+    """A limit of the budget in two digits, safe by MARGIN or more. rounded: math.ceil or math.floor."""
+    value *= MARGIN if rounded is math.ceil else 1 / MARGIN
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return flop(rounded(value / step) * step, 2)
