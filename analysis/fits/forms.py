@@ -104,8 +104,8 @@ class Form:
         """What a result shows of a surface, by name."""
         return {name: getattr(surface, name) for name in PARAMS}
 
-    def own(self, surface: Surface) -> dict[str, Any]:
-        """The parameters of the form as its paper writes it, where that is another way."""
+    def over_training(self, surface: Surface) -> dict[str, Any]:
+        """a, b and eta of Gadre's form, where this is it."""
         return {}
 
     def loss(self, theta: np.ndarray, data: Data) -> np.ndarray:
@@ -212,8 +212,7 @@ class OverTraining(Form):
     special = " with alpha = beta"
     tied = True
 
-    def own(self, surface: Surface) -> dict[str, Any]:
-        """a, b and eta of Gadre's form."""
+    def over_training(self, surface: Surface) -> dict[str, Any]:
         eta = surface.alpha / 2
         return {"a": surface.A * 6**eta, "b": surface.B * 6**eta, "eta": eta}
 

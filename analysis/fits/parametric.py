@@ -467,7 +467,8 @@ def parametric_result(
             else (),
             seeds=fit.same_runs,
             over_training={
-                name: fit.estimate(_named(fit.model.own, name), level) for name in fit.model.own(fit.surface)
+                name: fit.estimate(_named(fit.model.over_training, name), level)
+                for name in fit.model.over_training(fit.surface)
             }
             or None,
             p_tied=fit.p_tied,

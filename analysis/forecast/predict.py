@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
-from analysis.fits.forms import BOUNDS, PLAIN
+from analysis.fits.forms import PLAIN
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, prepare
@@ -90,8 +90,10 @@ def forecast_of(points: Points | None, form: str = PLAIN) -> rehearsal.Forecast 
         known = rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE, form=form)
     except InputError as error:
         return str(error)
-    for name, value in known.form.parameters(known.surface).items():
-        if known.form.ranges.get(name) == BOUNDS and not BOUNDS[0] * (1 + SAME) < value < BOUNDS[1] * (1 - SAME):
+    values = known.form.parameters(known.surface)
+    for name, (low, high) in known.form.ranges.items():
+        value = values[name]
+        if name != "R_star" and not low * (1 + SAME) < value < high * (1 - SAME):  # R_star may end
             return f"its runs do not identify the exponent {name}, which ends at {value:g}"
     return known
 

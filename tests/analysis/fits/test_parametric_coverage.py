@@ -171,7 +171,7 @@ def form_estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str
         n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
         result = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
         if cell.form == OVER_TRAINING:
-            own = FORMS[OVER_TRAINING].own(surface)
+            own = FORMS[OVER_TRAINING].over_training(surface)
             result |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
         else:
             result |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}

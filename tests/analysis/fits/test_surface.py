@@ -84,7 +84,7 @@ def test_a_cost_that_does_not_grow_is_refused():
 def test_gadres_form_is_the_plain_one_with_equal_exponents():
     surface = Surface(1.7, 300.0, 500.0, 0.3, 0.3)
     n, d = grid()
-    c, m, form = 6 * n * d, d / n, FORMS[OVER_TRAINING].own(surface)
+    c, m, form = 6 * n * d, d / n, FORMS[OVER_TRAINING].over_training(surface)
     own = surface.E + (form["a"] * m ** form["eta"] + form["b"] * m ** -form["eta"]) * c ** -form["eta"]
     assert own == pytest.approx(surface.loss(n, d), rel=1e-12)
 
