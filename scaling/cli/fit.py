@@ -38,7 +38,7 @@ class FitOptions:
     huber_delta: Annotated[float | None, typer.Option(help="delta of the Huber loss; default: 1e-3.")] = None
     form: Annotated[
         Text,
-        typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
+        typer.Option(help="Form of parametric: plain, over-training, data-constrained or outer-exponent."),
     ] = None
     minimum: Annotated[
         Text,
