@@ -9,8 +9,8 @@ b = B 6^eta: four parameters. It fits where the two exponents do agree.
 data-constrained (Muennighoff et al. 2023): a token that is read again counts for less, by R_D. Without repeats it is
 the plain form.
 
-outer-exponent: E + (A / N^alpha + B / D^beta)^gamma, where the two terms do not just add up. N_opt and D_opt are those of
-the plain form with its A, B, alpha and beta.
+outer-exponent: E + (A / N^alpha + B / D^beta)^gamma, where the two terms do not just add up. N_opt and D_opt are those
+of the plain form with its A, B, alpha and beta.
 
 The unknowns are E, log A, log B, alpha, beta and what a form adds: log A as in Hoffmann et al.'s logsumexp, but E
 itself, since log E runs away to minus infinity where E = 0 is best. log N and log D are centred and the loss divided by

@@ -64,6 +64,7 @@ MINIMA = {
 NEEDED = {LOCAL: 3, AKIMA: 4}  # different sizes in a budget
 LEAST_TESTED = 5  # sizes of a window: below, nothing tests its polynomial
 RISE = 0.1  # of log loss above the lowest, where a window ends
+WIDER = 1.025  # of a window of more than 40 sizes, over the one before
 MISFIT = 0.1  # probability of residuals this large, below which a cubic does not describe a window
 LEAST_BEND = 2.0  # standard errors of the square term: less may be noise, and no minimum
 MIN_BUDGETS = 3  # two fix a line, a third can tell whether it is one
@@ -206,14 +207,16 @@ class Profile:
         return np.asarray((self.x >= self.sizes[self.window[0]]) & (self.x <= self.sizes[self.window[1]]))
 
     def windows(self) -> list[Profile]:
-        """Nested windows about the lowest size, each by the nearer neighbour wider than the one before."""
+        """Nested windows about the lowest size, each by the nearer neighbours wider than the one before: by one, of
+        many sizes by WIDER."""
         low, high, last = self.lowest - 1, self.lowest + 1, len(self.sizes) - 1
         nested, centre = [(low, high)], self.sizes[self.lowest]
         while low > 0 or high < last:
             left = centre - self.sizes[low - 1] if low > 0 else math.inf
             right = self.sizes[high + 1] - centre if high < last else math.inf
             low, high = (low - 1, high) if left <= right else (low, high + 1)
-            nested.append((low, high))
+            if high - low + 1 >= WIDER * (nested[-1][1] - nested[-1][0] + 1) or (low == 0 and high == last):
+                nested.append((low, high))
         return [replace(self, window=window) for window in nested]
 
     def cubic(self, degree: int = 3) -> tuple[np.ndarray, np.ndarray]:
