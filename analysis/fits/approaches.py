@@ -279,9 +279,15 @@ def fit_groups(
             progress(group, CHECKS, place / len(fits))
             fitted = points[name]
             assert fitted is not None
-            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
+            step = partial(_part, partial(progress, group, CHECKS), place, len(fits))
+            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None, step)
             results.append(replace(fits[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
+
+
+def _part(step: Callable[[float], None], place: int, n_parts: int, share: float) -> None:
+    """Progress of one of the parts of a step."""
+    step((place + share) / n_parts)
 
 
 def needs_curves(ends_alone: bool) -> str:

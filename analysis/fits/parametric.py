@@ -50,7 +50,7 @@ from analysis.fits.forms import FORMS, PLAIN, Form, form_of
 from analysis.fits.noise import Effects, effects_of, kinds_of, same_runs
 from analysis.fits.points import Points
 from analysis.fits.solver import BLOCK, DELTA, HUBER, LEAST_SQUARES, OBJECTIVES, Solution, fit_surfaces, joined
-from analysis.fits.surface import Surface
+from analysis.fits.surface import PARAMS, Surface
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
@@ -234,7 +234,7 @@ class ParametricFit:
 
     def refit(self, losses: np.ndarray, weights: np.ndarray) -> Solution:
         """The same form and objective on other losses or weights [r, n] of the same points."""
-        near = self.surface if self.model.repeated or len(self.points) >= MANY else None
+        near = self.surface if self.model.k > len(PARAMS) or len(self.points) >= MANY else None
         return fit_form(self.points, losses, weights, self.objective, self.form, delta=self.delta, near=near)
 
     def without(self, groups: Sequence[np.ndarray]) -> Solution:

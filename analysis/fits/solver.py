@@ -147,7 +147,7 @@ def descend(
     for _ in range(steps):
         here = theta[active]
         there = _stepped(form, part, state, here, damping)
-        if objective.is_of_squares and isinstance(form, Form):
+        if objective.is_of_squares and isinstance(form, Form) and form.linear:
             there = _at(form, part, there[:, ALPHA:])  # E, A and B follow from the others
         tried = evaluate(form, part, objective, there)
         better = tried.value < state.value

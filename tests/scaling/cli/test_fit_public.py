@@ -148,3 +148,24 @@ def test_a_law_through_optima_that_are_given(tmp_path):
     refused("no column for n_opt", TABLES / "llama3_isoflop.csv", "--approach", "optima")
     refused("takes --columns, --where", path, "--approach", "optima", "--convention", "6nd")
     refused("reads a table of optima", "quickstart", "--approach", "optima", of="runs")
+
+
+def test_an_outer_exponent_of_public_runs():
+    """A local search of scipy's from elsewhere ends where ours does; E and the losses of the plain form differ."""
+    table = pd.read_csv(TABLES / "marin_dclm.csv")
+    n, d, loss = (np.log(table[name]).to_numpy() for name in ("n_params", "n_tokens", "loss"))
+    n, d = n - n.mean(), d - d.mean()
+    options = (TABLES / "marin_dclm.csv", "--approach", "parametric", "--objective", "least_squares")
+    fitted = Fit.from_dict(result(*options, "--form", "outer-exponent", "--at", "1e20"))
+    plain = Fit.from_dict(result(*options, "--at", "1e20"))
+
+    def residual(theta):
+        e, a, b, alpha, beta, gamma = theta
+        return np.exp(loss) - e - (np.exp(a - alpha * n) + np.exp(b - beta * d)) ** gamma
+
+    found = optimize.least_squares(residual, [2.0, -0.5, -0.5, 0.3, 0.3, 1.0], xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    assert fitted.objective.value == pytest.approx(2 * found.cost, rel=1e-6)
+    own = [fitted.parameters[name].value for name in ("E", "alpha", "beta", "gamma")]
+    assert own == pytest.approx(found.x[[0, 3, 4, 5]], rel=1e-3)
+    assert fitted.objective.value < 0.6 * plain.objective.value and fitted.parameters["gamma"].high < 1
+    assert fitted.optima[0].n_params.value == pytest.approx(plain.optima[0].n_params.value, rel=0.3)
