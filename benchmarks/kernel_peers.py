@@ -32,7 +32,7 @@ def ssd(*shape: int) -> Run:
     Its kernels take dt and A, decay by exp(A dt), and multiply the values by dt on their way. With A = -1 and
     dt = -log_decay the decays are the case's and the values v dt. Values v / dt would make it the same function, but
     with a pass over them before its kernels and one over their gradients behind; a Mamba2 layer needs no such pass, so
-    it is not timed, and errors are against `scaled_naive`. Our layers multiply by dt outside of the operation.
+    it is not timed, and errors are against `scaled_naive`. Our layers give dt as the gain.
     """
     from mamba_ssm.ops.triton import ssd_combined
 

@@ -34,21 +34,23 @@ def vectors(cfg: ModelConfig) -> dict[str, int]:
 
 
 def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
-    """x; all that the input projection gives; the convolution; step sizes and decays; the chunk form with B and C for
-    each head; o, silu(z), and Norm's input and output."""
+    """x; all that the input projection gives; the convolution, of whose result fp32 copies take the place; step sizes
+    and decays; the chunk form with B and C for each head; v; o, silu(z), and Norm's input and output."""
     i, s, h = inner_width(cfg), int(cfg.options.ssm_state), cfg.n_heads
+    copied = a != F
     return chunked(cfg, T, h * s, i, True) | {
         "mixer.norm": T * norm(cfg, i),
         "mixer.projections": a * T * (cfg.d_model + 2 * i + 2 * s + h + i),
-        "mixer.conv": short_conv.activations(cfg, T, a, i + 2 * s),
-        "mixer.steps": 5 * F * T * h,
-        "mixer.activation": T * i * (F + a),
+        "mixer.conv": short_conv.activations(cfg, T, a, i + 2 * s) - copied * a * T * (i + 2 * s),
+        "mixer.steps": 4 * F * T * h,
+        "mixer.values": copied * F * T * i,
+        "mixer.activation": 2 * a * T * i,
     }
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """x; all that the input projection gives; the convolution's result, of which v, B and C are parts; step sizes and
-    decays; dt v, o, their gated sum with its norm."""
+    """x; all that the input projection gives; the convolution's result, of which v, B and C are parts, or what fills
+    their heads up; step sizes, and decays with them; o and its gated norm."""
     i, s, h = inner_width(cfg), int(cfg.options.ssm_state), cfg.n_heads
     lines = {
         "mixer.norm": T * norm(cfg, i) if cfg.norm == "layer" else 0,
@@ -58,11 +60,15 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     }
     keys, values = kernels.padded(s), kernels.padded(i // h)
     if max(keys, values) > WIDEST_HEAD:
+        lines["mixer.conv"] -= a * T * (i + 2 * s) if a != F else 0
         return activations(cfg, T, a) | lines
-    filled = 2 * keys if keys != s else 0
-    return lines | kernels.decay(cfg, T, a, B, keys, values, True) | {
-        "mixer.steps": 2 * F * T * h,
-        "mixer.core": a * T * (h * values + filled),
+    filled = [width for width, given in ((2 * keys, keys == s), (h * values, h * values == i)) if not given]
+    replaced = i + 2 * s if len(filled) == 2 else 0
+    decays = kernels.decay(cfg, T, a, B, keys, values, True)
+    return lines | decays | {
+        "mixer.decays": decays["mixer.decays"] * 5 / 3,  # with the two parts of the gain
+        "mixer.steps": F * T * h,
+        "mixer.core": a * T * (sum(filled) - replaced),
     }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ dt: [B, T, H]; a, b_dt, D: [H]. conv is causal, `conv_width` steps, each channel
 MLP. N is `ssm_state` (128 as published), p = 2d / H (64 as published). The state is 2dN real numbers, in fp32.
 
 Source: Mamba-2 (Dao and Gu 2024), section 7 and its code; one group of B and C. The recurrence runs through
-decay_attention with q = C, k = B, v = dt v. A_log, b_dt, D and the convolution start as in that code (A uniform within
-1 .. 16, D = 1).
+decay_attention with q = C, k = B, gain dt and skip D. A_log, b_dt, D and the convolution start as in that code (A
+uniform within 1 .. 16, D = 1).
 Deviations: the projections start normal(0, init_std), where that code leaves PyTorch's uniform rule; dt is not clamped.
 """
 
@@ -26,7 +26,7 @@ from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
 from ...ops import decay_attention
 from ...ops.fused.linear import columns, fused_linear
-from ...ops.fused.pointwise import scaled, skip_gated, softplus
+from ...ops.fused.pointwise import skip_gated, softplus
 from ..common.mamba_options import inner_width
 from ..common.ssm import CausalConv, reset_dt_bias
 
@@ -58,9 +58,8 @@ class Mamba2Mixer(Mixer):
 
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         gate, value, key, query, dt, window = self._operands(x, stream, cache)
-        entering, value = scaled(value, dt)
-        out, state = self._mix(entering, key, query, dt, stream, cache)
-        out = skip_gated(out, value, gate, self.D[:, None], self.norm)
+        out, state = self._mix(value, key, query, dt, stream, cache)
+        out = skip_gated(out, None, gate, None, self.norm)
         return out.to(x.dtype), {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
@@ -73,22 +72,24 @@ class Mamba2Mixer(Mixer):
         return gate, value, key, query, stream.mask(softplus(step, self.dt_bias)), window
 
     def _mix(
-        self, entering: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, cache: LayerCache
+        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
-        """C S and the state for dt v [B, T, H, any width]."""
+        """C S + D v and the state for v [B, T, H, any width]."""
         return decay_attention(
             query[:, :, None],
             key[:, :, None],
-            entering,
+            value,
             self._log_decays(dt),
             initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
             backend=stream.backend,
             document_starts=stream.document_starts,
+            gain=dt,
+            skip=self.D,
         )
 
     def _log_decays(self, dt: Tensor) -> Tensor:
-        return -dt * self.A_log.exp()
+        return dt * -self.A_log.exp()
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """exp(a dt), [B, T, H]."""
@@ -99,5 +100,4 @@ class Mamba2Mixer(Mixer):
         by which a token's value has a part of the three before it."""
         _, _, key, query, dt, _ = self._operands(x, stream, {})
         value = self.unit_values(x)
-        out, _ = self._mix(scaled(value, dt)[0], key, query, dt, stream, {})
-        return (out + self.D[:, None] * value).transpose(1, 2)
+        return self._mix(value, key, query, dt, stream, {})[0].transpose(1, 2)

@@ -41,15 +41,6 @@ def softplus(x: Tensor, bias: Tensor) -> Tensor:
     return nnf.softplus(x + bias)
 
 
-def scaled(v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-    """v dt in v's dtype, and v itself, for all else that reads it: v [B, T, H, p], dt [B, T, H]."""
-    if uses_kernels(v) and dt.dtype == torch.float32:
-        from .triton.ssm import Scaled
-
-        return Scaled.apply(v, dt)
-    return (v * dt[..., None]).to(v.dtype), v
-
-
 class Normaliser(Protocol):
     """A norm (model.norms.Norm)."""
 
@@ -58,15 +49,15 @@ class Normaliser(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
-def skip_gated(o: Tensor, v: Tensor, z: Tensor, skip: Tensor, norm: Normaliser | None = None) -> Tensor:
-    """(o + skip v) silu(z) [B, T, C] and its norm, if there is one: o, v [B, T, C] or [B, T, H, p] with H p = C, z
-    [B, T, C], skip like a token's v or broadcast to it. By kernel in o's dtype, else in the widest."""
-    scale = None if norm is None else norm.scale()
-    if uses_kernels(o) and o.dtype == v.dtype == z.dtype and skip.dtype == torch.float32:
+def skip_gated(o: Tensor, v: Tensor | None, z: Tensor, skip: Tensor | None, norm: Normaliser | None = None) -> Tensor:
+    """(o + skip v) silu(z) [B, T, C], o silu(z) without v, and its norm, if there is one: o, v [B, T, C] or
+    [B, T, H, p] with H p = C, z [B, T, C], skip like a token's v. By kernel in o's dtype, else in the widest."""
+    scale, o = None if norm is None else norm.scale(), o.flatten(2)
+    if uses_kernels(o) and o.dtype == z.dtype and (v is None or v.dtype == o.dtype):
         from .triton.ssm import Skip
 
-        out = Skip.apply(o.flatten(2), v.flatten(2), z, skip.expand(v.shape[2:]).flatten(), *(scale or (None, None)))
+        out = Skip.apply(o, v, z, skip, *(scale or (None, None)))
         norm = None if scale is not None else norm
     else:
-        out = gated_product((o + skip * v).flatten(2), z, "silu")
+        out = gated_product(o if v is None or skip is None else o + skip * v, z, "silu")
     return out if norm is None else norm(out)

@@ -55,7 +55,7 @@ def contiguous(*tensors: Any) -> tuple[Any, ...]:
     return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
-def decay_table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
+def decay_table_shape(v: Tensor, decay: Tensor | None, chunk: int, gain: Tensor | None = None) -> tuple[int, ...]:
     """Of what `decay_rows` writes; empty without decays."""
     batch, length, heads = v.shape[:3]
-    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
+    return (0 if decay is None else 3 if gain is None else 5, batch * heads, (length + chunk - 1) // chunk, chunk)

@@ -45,7 +45,8 @@ def case_equals_the_recurrence(
 
 @dataclass
 class Decay:
-    """A call of `decay_attention`. Constant `rates` [H] have no gradient, `decays` [B, T, H] and the angles' theta do.
+    """A call of `decay_attention`. Constant `rates` [H] have no gradient, `decays` and `gain` [B, T, H], `skip` [H] and
+    the angles' theta do.
     length: of the sequences; heads and widths: of keys, and of values; positions: of the angles; scale: of q and k."""
 
     length: int
@@ -57,6 +58,8 @@ class Decay:
     positions: Tensor | None = None
     document_starts: Tensor | None = None
     activation: str = ""
+    gain: Tensor | None = None
+    skip: Tensor | None = None
     state: bool = True
     scale: float = 1.0
 
@@ -74,7 +77,7 @@ class Decay:
             leaves.append(made(heads, key_dim * (1 if self.positions is None else 2), value_dim, seed=3))
         if self.positions is not None:
             leaves.append(torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0)))
-        return leaves
+        return leaves + [x for x in (self.gain, self.skip) if x is not None]
 
     def run(self, backend, leaves):
         (q, k, v, *rest), device = leaves, leaves[0].device
@@ -83,7 +86,8 @@ class Decay:
             decays = self.rates.to(device, torch.float64 if v.dtype == torch.float64 else torch.float32)
         state = rest.pop(0) if self.state else None
         angles = None if self.positions is None else (rest.pop(0), self.positions.to(device))
+        gain, skip = (None if x is None else rest.pop(0) for x in (self.gain, self.skip))
         return decay_attention(
             q, k, v, decays, state, backend=backend, document_starts=moved(self.document_starts, device), angles=angles,
-            activation=self.activation,
+            activation=self.activation, gain=gain, skip=skip,
         )  # fmt: skip

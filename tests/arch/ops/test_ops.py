@@ -209,6 +209,17 @@ def test_decay_attention_takes_silu_of_queries_and_keys(backend, angles):
     assert_close(actual, expected, 1e-12)
 
 
+@pytest.mark.parametrize("backend", ["naive", "chunk"])
+def test_decay_attention_takes_a_gain_and_a_skip(backend):
+    q, k, v = (randn(2, 20, 3, 4, dtype=torch.float64, seed=seed) for seed in range(3))
+    gain, skip = randn(2, 20, 3, dtype=torch.float64, seed=3).abs(), randn(3, dtype=torch.float64, seed=4)
+    out, state = decay_attention(q, k, gain[..., None] * v, gain.log().clamp(max=0), backend="naive")
+    expected = out + skip[:, None] * v, state
+    assert_close(
+        decay_attention(q, k, v, gain.log().clamp(max=0), backend=backend, gain=gain, skip=skip), expected, 1e-12
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_silu_of_gated_queries(dtype):
     """Inside the operation as before it, token by token too."""

@@ -98,6 +98,7 @@ AFTER_9, ROWS = (
 TWO_DOCUMENTS = torch.cat([torch.arange(9, 30), torch.arange(16)])[None]
 PACKED = torch.stack([AFTER_9, torch.cat([AFTER_9[:13], torch.arange(27)])])
 LEARNED = picked(2, 37, 3, values=[0.0, -1e-6, -0.1, -5.0, -INF], dtype=torch.float32, seed=4)
+GAINS = randn(2, 37, 3, dtype=torch.float32, seed=6).mul(4).exp()
 FADING = -randn(1, 37, 2, dtype=torch.float32, seed=4).abs()
 TILES = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16}
 DECAYS = {  # a call, sizes
@@ -113,6 +114,22 @@ DECAYS = {  # a call, sizes
         Decay(37, (1, 3), (32, 32), 2, decays=LEARNED, document_starts=torch.arange(37).expand(2, 37) % 20 == 9),
         {"tma": True, "segments": 2, "chunk": 16, "tile": 16, "key_tile": 16},
     ),
+    # gains of every size and at document starts, with decays or alone; a decay of each head is read by step beside them
+    **{
+        f"{what}, {kind}": (
+            Decay(
+                37, (1, 3), (32, 32), 2, gain=GAINS, document_starts=torch.arange(37).expand(2, 37) % 20 == 9, **more
+            ),
+            {"tma": kind == "tma", "segments": 2, "chunk": 16, "tile": 16, "key_tile": 16},
+        )
+        for what, more in {
+            "gain and skip": {"decays": LEARNED, "skip": torch.tensor([1.0, -2.0, 0.0])},
+            "gain alone": {},
+            "gain and rates": {"rates": torch.tensor([-INF, 0.0, -0.3])},
+        }.items()
+        for kind in ("tma", "portable")
+    },
+    "skip and rates": (Decay(70, (2, 4), rates=CONSTANT.rates, skip=torch.ones(4)), {"segments": 3, "chunk": 16}),
     "angles": (Decay(40, (2, 4), (6, 3), 2, positions=AFTER_9), {}),
     "angles, packed": (Decay(40, (2, 4), (6, 3), 2, positions=PACKED, document_starts=PACKED == 0), {}),
     "angles, learned, a reset, in tiles": (

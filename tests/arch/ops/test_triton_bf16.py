@@ -53,6 +53,7 @@ def check_decay(call, **sizes):
     leaves = [x.to(DEVICE, torch.bfloat16 if i < 3 else x.dtype) for i, x in enumerate(call.leaves())]
     names = ["q", "k", "v", *(["decays"] if call.decays is not None else []), "state"]
     names += [] if call.positions is None else ["theta"]
+    names += ["gain", "skip"] if call.gain is not None else []
     as_exact_as_the_chunk_backend(call.run, leaves, names, sizes)
 
 
@@ -84,6 +85,12 @@ CASES = [  # widths of keys and values, heads that share their keys, length, dec
         for sizes in ((128, 128, 1, 777), (64, 128, 2, 65), (128, 64, 4, 1))
         for kind in ("constant", "none")
     ),
+    *(
+        (*sizes, kind, False, packed, "", True)
+        for sizes in ((128, 64, 4, 1000), (128, 64, 2, 65), (128, 128, 1, 777), (32, 32, 2, 777), (128, 64, 1, 1))
+        for kind in ("per step", "strong")
+        for packed in (False, True)
+    ),
     # at the widths at which the runs of angles take place
     *((128, 128, 1, length, "none", True, False, "") for length in (63, 64, 65, 200, 70_001)),
     *((128, 128, 2, length, "none", True, False, "silu") for length in (65, 777)),
@@ -91,9 +98,11 @@ CASES = [  # widths of keys and values, heads that share their keys, length, dec
 
 
 @ON_A_GPU
-@pytest.mark.parametrize("key_dim, value_dim, shared, length, kind, angles, packed, activation", CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.usefixtures("poisoned")
-def test_decay_attention(key_dim, value_dim, shared, length, kind, angles, packed, activation):
+def test_decay_attention(case):
+    """A ninth of a case: with gain and skip."""
+    key_dim, value_dim, shared, length, kind, angles, packed, activation, *gained = case
     batch = 2 if length > 1 else 64  # an error of eight numbers would be chance
     steps = randn(batch, length, HEADS, dtype=torch.float32, seed=7)
     call = Decay(
@@ -103,6 +112,8 @@ def test_decay_attention(key_dim, value_dim, shared, length, kind, angles, packe
                 "per step": -torch.nn.functional.softplus(steps - 3)}.get(kind),
         positions=torch.arange(length) if angles else None,
         document_starts=randn(batch, length, dtype=torch.float32, seed=5) > 2.5 if packed else None,
+        gain=torch.nn.functional.softplus(3 * steps) if gained else None,
+        skip=torch.linspace(0.5, 2, HEADS) if gained else None,
     )  # fmt: skip
     check_decay(call, segments=3 if length > 192 else 0)  # the last of three segments is shorter
 

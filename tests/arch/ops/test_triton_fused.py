@@ -17,7 +17,7 @@ from arch.ops.fused import linear
 from arch.ops.fused.cross_entropy import linear_cross_entropy
 from arch.ops.fused.embedding import _Rows, embed
 from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear, joined
-from arch.ops.fused.pointwise import gated_product, scaled, skip_gated, softplus
+from arch.ops.fused.pointwise import gated_product, skip_gated, softplus
 from arch.ops.fused.triton import rows, ssm
 from arch.ops.fused.triton import short_conv as conv
 from arch.ops.joint_rows import gradients_of, joint_width
@@ -102,23 +102,25 @@ def slices(kernel, reference, cut, *shapes):
     return lambda *x: kernel(*cut(*x)), lambda *x: reference(*cut(*x)), shapes
 
 
-def heads_of(head):
-    return lambda x, dt: (x[..., 2 : 2 + 3 * head].unflatten(2, (3, head)), dt)
-
-
-def skip_norm(weighted):
-    """In one kernel; of rows whose sizes are apart by a thousand."""
+def skip_norm(weighted, alone=False):
+    """In one kernel; of rows whose sizes are apart by a thousand. alone: without v."""
     size = torch.tensor([1000.0, 1, 1000, 1, 1000, 1, 1000])[:, None]
 
-    def by_kernel(o, v, z, skip, *weight):
-        return ssm.Skip.apply(o * size.to(o), v, z, skip, *(weight or (None,)), 1e-5)
+    def parts(o, z, *rest):
+        v, skip, *weight = (None, None, *rest) if alone else rest
+        return (o * size.to(o), v, z, skip), weight
 
-    def reference(o, v, z, skip, *weight):
-        out = skip_gated(o * size.to(o), v, z, skip)
+    def by_kernel(*leaves):
+        inputs, weight = parts(*leaves)
+        return ssm.Skip.apply(*inputs, *(weight or (None,)), 1e-5)
+
+    def reference(*leaves):
+        inputs, weight = parts(*leaves)
+        out = skip_gated(*inputs)
         out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
         return out * weight[0] if weight else out
 
-    return by_kernel, reference, [(2, 7, 21)] * 3 + [(21,)] * (2 if weighted else 1)
+    return by_kernel, reference, [(2, 7, 21)] * (2 if alone else 3) + [(21,)] * (weighted + (not alone))
 
 
 GATES = ("", "silu", "sigmoid")
@@ -137,11 +139,9 @@ KERNELS = {  # kernel, the same in plain PyTorch, shapes of the inputs
     "softplus of a slice": slices(ssm.Softplus.apply, softplus, lambda x, b: (x[..., 3:24], b), (2, 7, 29), (21,)),
     # of [1, B, C] and its first two axes exchanged: the strides of a lone token may be anything
     "softplus of a token": slices(ssm.Softplus.apply, softplus, lambda x, b: (x.transpose(0, 1), b), (1, 5, 29), (29,)),
-    **{f"scaled {head}": slices(ssm.Scaled.apply, scaled, heads_of(head), (2, 5, 3 * head + 3), (2, 5, 3))
-       for head in (4, 12)},
     **{f"skip {shape}": slices(ssm.Skip.apply, skip_gated, lambda o, v, z, skip: (o, v[..., 2:23], z[..., 5:26], skip),
                                (*shape, 21), (*shape, 30), (*shape, 30), (21,)) for shape in ((1, 9), (2, 7))},
-    **{f"skip and norm {weighted}": skip_norm(weighted) for weighted in (False, True)},
+    **{f"skip and norm {case}": skip_norm(*case) for case in itertools.product((False, True), (False, True))},
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The kernel of `decay_attention` without angles for Hopper: `decay_attend`, with other instructions and copies.
 
-    out_i = sum over j <= i (REVERSE: j >= i) of decay(i, j) (a_i . b_j) c_j
+    out_i = sum over j <= i (REVERSE: j >= i) of decay(i, j) gain(the earlier row) (a_i . b_j) c_j
 
 is the output for (a, b, c) = (q, k, v), dq for (dO, v, k), and backwards in time dv for (k, q, dO) and dk for
 (v, dO, q): four runs of one sequential kernel whose state, the sum of c_j^T b_j, stays in registers. State and outputs
@@ -27,11 +27,12 @@ def constant_decays(one, rows, left, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_attend_hopper(
-    a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
+    a, b, c, own, table, skip, initial, sums, totals, states, entering, out, final, d_decay, d_gain, d_skip,
     T, H, G, N, SEGMENTS, PER_SEGMENT, OWN_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
-    LEARNED: tl.constexpr, STAGES: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, GAIN: tl.constexpr, SKIP: tl.constexpr, STAGES: tl.constexpr, SILU: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
@@ -50,6 +51,10 @@ def decay_attend_hopper(
     counted where they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H]
     and the states before every chunk in `states`, a descriptor of [BH N, DK, DV] in blocks of [1, TILE, DV]; dk's does
     the rest.
+    GAIN, with DECAY and without CONSTANT: dk's run leaves the gradient of the log of each row's gain in d_gain, laid as
+    d_decay.
+    SKIP: what has the values' width has skip [H] times c of its row as well; dq's run leaves skip's gradient in d_skip
+    [BH, SEGMENTS].
     """
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
     OUTER: tl.constexpr = DK if KEYS else DV  # of c and out
@@ -81,6 +86,7 @@ def decay_attend_hopper(
     last = tl.minimum(first + PER_SEGMENT, N)
     table_size = tl.num_programs(2).to(tl.int64) * N * C
     decays = table + table_size + bh * N * C  # sums from each chunk's start
+    early = 2 * table_size  # from there on, those less a gain's logarithm
     if REVERSE:
         counted = rows[:, None] <= rows[None, :]
     else:
@@ -93,6 +99,12 @@ def decay_attend_hopper(
         # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         ahead = decays + (last - 1 if REVERSE else first) * C
         next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
+        if GAIN and REVERSE:
+            next_down = tl.load(ahead + early + rows)
+        elif GAIN:
+            next_origin = tl.load(ahead + early + rows)
+    if SKIP:
+        factor, same = tl.load(skip + head), 0.0
     # a number of stages given here (with LEARNED) has all loads made ahead, not only those of products' operands
     for step in tl.range(0, last - first, num_stages=STAGES):
         chunk = last - 1 - step if REVERSE else first + step
@@ -114,6 +126,9 @@ def decay_attend_hopper(
         score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
+        if SKIP and KEYS and not REVERSE:  # noqa: SIM102 (apart, as it is known when the kernel is compiled)
+            if tile == 0:
+                same += tl.sum(tl.where(rows[:, None] == rows[None, :], score, 0.0))
         if CONSTANT:
             whole, until, behind = constant_decays(one, rows, T - row, C)
             score *= weights
@@ -121,12 +136,19 @@ def decay_attend_hopper(
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C
             whole, until, down = next_whole, next_until, next_down
             next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
-            if EXACT:
-                behind = tl.load(decays + table_size + row + rows)
-                score *= pair_decays(decays - table_size + row, table_size, C, DECAY, REVERSE, EXACT, FAST)
+            if GAIN and REVERSE:
+                origin = tl.load(decays + early + row + rows)  # loaded a chunk ahead it slows this run down
+                next_down = tl.load(ahead + early + rows)
+            elif GAIN:
+                origin, next_origin = next_origin, tl.load(ahead + early + rows)
             else:
-                behind = tl.minimum(whole - until, 0.0)
-                between = until[None, :] - down[:, None] if REVERSE else down[:, None] - until[None, :]
+                origin = until
+            if EXACT:
+                behind = tl.load(decays + (3 if GAIN else 1) * table_size + row + rows)
+                score *= pair_decays(decays - table_size + row, table_size, C, DECAY, REVERSE, EXACT, FAST, GAIN)
+            else:
+                behind = whole - origin if GAIN else tl.minimum(whole - until, 0.0)
+                between = until[None, :] - down[:, None] if REVERSE else down[:, None] - origin[None, :]
                 score *= power(tl.where(counted, between, -float("inf")), FAST)
         else:
             score = tl.where(counted, score, 0.0)
@@ -138,7 +160,12 @@ def decay_attend_hopper(
             if REVERSE:
                 # pairs that begin at a row, less those that end; a row with itself cancels
                 pairs = product(primal, tl.trans(z), EXACT) * score
-                opened = tl.sum(pairs, 1) + tl.sum(crossing - pairs, 0)
+                if GAIN:
+                    begun = tl.sum(pairs, 1) + tl.sum(crossing, 0)
+                    tl.store(d_gain + place, begun, mask=rows < T - row)
+                    opened = begun - tl.sum(pairs, 0)
+                else:
+                    opened = tl.sum(pairs, 1) + tl.sum(crossing - pairs, 0)
                 gradient = tl.cumsum(opened, 0) - opened
                 entered = tl.load(entering + place, mask=rows < T - row, other=0.0)
                 gradient += tl.cumsum(entered, 0, reverse=True)
@@ -155,15 +182,22 @@ def decay_attend_hopper(
                 leave = until if REVERSE else behind
             else:
                 # again, as an operand of a product wants it
-                leave = tl.load(decays + row + rows)
-                leave = leave if REVERSE else tl.minimum(whole - leave, 0.0)
+                leave = tl.load(decays + (early if GAIN and not REVERSE else 0) + row + rows)
+                if GAIN and not REVERSE:
+                    leave = whole - leave
+                else:
+                    leave = leave if REVERSE else tl.minimum(whole - leave, 0.0)
             weighted = tl.trans(z) * power(leave, FAST)[None, :]
         else:
             weighted = in_registers(tl.trans(z), EXACT)
         state += product(weighted, y, EXACT)
         if KEYS and SILU:
             result *= silu(tl.trans(given), FAST)[1]
+        if SKIP and not KEYS:
+            result += factor * tl.trans(z).to(tl.float32)
         out.store([batch, row, head * OUTER + tile * TILE], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
+    if SKIP and KEYS and not REVERSE:
+        tl.store(d_skip + bh * SEGMENTS + segment, same, mask=tile == 0)
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + bh * size + block, state)
 
@@ -172,7 +206,7 @@ def decay_attend_hopper(
 def decay_sums_hopper(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
-    CONSTANT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    CONSTANT: tl.constexpr, REVERSE: tl.constexpr, GAIN: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
     sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
@@ -207,7 +241,7 @@ def decay_sums_hopper(
         elif DECAY:
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C
             whole, next_whole = next_whole, tl.load(ahead + C - 1)
-            leave = tl.load(decays + (0 if REVERSE else table_size) + row + rows)
+            leave = tl.load(decays + (0 if REVERSE else (3 if GAIN else 1) * table_size) + row + rows)
         if DECAY:
             weighted = weighted * power(leave, FAST)[None, :]
             state *= tl.exp2(whole)

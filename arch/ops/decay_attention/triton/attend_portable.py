@@ -1,6 +1,6 @@
 """The kernel of `decay_attention` without angles for any GPU and width, which also computes all its gradients.
 
-    out_i = sum over j <= i (REVERSE: j >= i) of decay(i, j) (a_i . b_j) c_j
+    out_i = sum over j <= i (REVERSE: j >= i) of decay(i, j) gain(the earlier row) (a_i . b_j) c_j
 
 is the output for (a, b, c) = (q, k, v), dq for (dO, v, k), and backwards in time dv for (k, q, dO) and dk for
 (v, dO, q): four runs of one sequential kernel whose state, the sum of b_j^T c_j, stays in registers.
@@ -17,11 +17,11 @@ from .kernels import load_columns, pair_decays
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_attend(
-    a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
+    a, b, c, own, table, skip, initial, sums, totals, states, entering, out, final, d_decay, d_gain, d_skip,
     T, H, G, N, SEGMENTS, PER_SEGMENT, AS, BS, CS, OWN_S, OUT_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, KEYS: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr, GAIN: tl.constexpr,
+    SKIP: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
@@ -35,6 +35,9 @@ def decay_attend(
     that enter a chunk, that leave it and that span it are summed from the states, those inside it are counted where
     they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H] and the states
     before every chunk in `states` [BH, N, DV, DK]; dk's does the rest.
+    GAIN, with DECAY: dk's run leaves the gradient of the log of each row's gain in d_gain, laid as d_decay.
+    SKIP: what has the values' width has skip [H] times c of its row as well; dq's run leaves skip's gradient in d_skip
+    [BH, SEGMENTS].
     """
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
     OUTER: tl.constexpr = DK if KEYS else DV  # of c and out
@@ -69,6 +72,8 @@ def decay_attend(
         # a chunk's own decay is loaded a chunk ahead, so that nothing waits for it
         ahead = last - 1 if REVERSE else first
         next_whole = tl.load(table + table_size + (bh * N + ahead) * C + C - 1)
+    if SKIP:
+        factor, same = tl.load(skip + head), 0.0
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         ahead = tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)
@@ -90,16 +95,18 @@ def decay_attend(
         y = load_columns(b + token * BS + inner_head * INNER, rows, inside, BS, 0, INNER)
         score = product(x, y, EXACT)
         decays = table + (bh * N + chunk) * C
-        score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
+        if SKIP and KEYS and not REVERSE:
+            same += tl.sum(tl.where(rows[:, None] == rows[None, :], score, 0.0))
+        score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST, GAIN)
         if DECAY:
             whole = next_whole
             next_whole = tl.load(table + table_size + (bh * N + ahead) * C + C - 1)
-            if EXACT or not REVERSE:
-                reach = tl.load(decays + (2 if REVERSE else 1) * table_size + rows)
+            if EXACT or GAIN or not REVERSE:
+                reach = tl.load(decays + (1 if not REVERSE else 4 if GAIN else 2) * table_size + rows)
             else:
                 reach = tl.minimum(whole - tl.load(decays + table_size + rows), 0.0)
             reach = power(reach, FAST)[:, None]
-            leave = power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)
+            leave = power(tl.load(decays + (1 if REVERSE else 4 if GAIN else 2) * table_size + rows), FAST)
             whole = tl.exp2(whole)
             result *= reach
         if LEARNED:
@@ -117,6 +124,8 @@ def decay_attend(
                 before = tl.load(entering + place, mask=inside, other=0.0)
                 gradient = tl.cumsum(opened, 0) - opened + tl.cumsum(before, 0, reverse=True) + through * whole
                 tl.store(d_decay + place, gradient, mask=inside)
+                if GAIN:
+                    tl.store(d_gain + place, tl.sum(primal * result, 1), mask=inside)
             else:
                 tl.store(entering + place, crossing, mask=inside)
         # to the next chunk
@@ -124,6 +133,10 @@ def decay_attend(
             state *= whole
             y = y * leave[None, :]
         state += product(y, z, EXACT)
+        if SKIP and not KEYS:
+            result += factor * z
         store_rows(out + token * OUT_S + head * OUTER, result, rows, inside, OUT_S, first_column, TILE)
+    if SKIP and KEYS and not REVERSE:
+        tl.store(d_skip + bh * SEGMENTS + segment, same, mask=tile == 0)
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + bh * size + block, state)

@@ -14,20 +14,28 @@ from ...triton.tiles import LOG2E, LOWEST, block_offsets, load_rows, power, prod
 
 @triton.jit(do_not_specialize=["T", "N"])
 def decay_rows(
-    decay, table, T, H, N, C: tl.constexpr, PER_STEP: tl.constexpr,
+    decay, gain, table, T, H, N, C: tl.constexpr, PER_STEP: tl.constexpr, GAIN: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """table [3, BH, N, C]: log2 of every row's decay, at least LOWEST, and their sums from the chunk's start to each
     row and behind each row to the chunk's end; 0 beyond T. decay: [B, T, H], or, not PER_STEP, [H]; natural logarithms.
+    GAIN: two more, the sums to each row less log2 of its gain [B, T, H] (EXACT: this log2 alone), and those behind it
+    with it.
     """
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rows = tl.arange(0, C)
     own = row_decays(decay, bh, chunk, 0, T, H, rows, C, PER_STEP)
     place = table + (bh * N + chunk) * C + rows
     size = tl.num_programs(0).to(tl.int64) * N * C
+    until = tl.cumsum(own, 0)
+    behind = tl.cumsum(row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP), 0, reverse=True)
     tl.store(place, own)
-    tl.store(place + size, tl.cumsum(own, 0))
-    behind = row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP)
-    tl.store(place + 2 * size, tl.cumsum(behind, 0, reverse=True))
+    tl.store(place + size, until)
+    tl.store(place + 2 * size, behind)
+    if GAIN:
+        index = chunk * C + rows
+        more = tl.log2(tl.load(gain + (bh // H * T + index) * H + bh % H, mask=index < T, other=1.0))
+        tl.store(place + 3 * size, more if EXACT else until - more)
+        tl.store(place + 4 * size, behind + more)
 
 
 @triton.jit
@@ -79,9 +87,11 @@ def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: t
 
 @triton.jit
 def pair_decays(
-    table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr
+    table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    GAIN: tl.constexpr = False,
 ):  # fmt: skip
     """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0.
+    GAIN: times the earlier one's.
 
     table: of `decay_rows`, at the chunk; with EXACT sums outward from each row, else differences of two sums.
     """
@@ -95,13 +105,12 @@ def pair_decays(
     elif EXACT:
         row, column = rows[:, None], rows[None, :]
         sums = tl.cumsum(tl.where(column < row, tl.load(table + rows)[:, None], 0.0), 0)
-        return tl.where(earlier <= later, power(tl.trans(sums) if REVERSE else sums, FAST), 0.0)
+        sums = tl.trans(sums) if REVERSE else sums
+        if GAIN:
+            sums += tl.load(table + 3 * size + earlier)
+        return tl.where(earlier <= later, power(sums, FAST), 0.0)
     else:
-        down, across = tl.load(table + size + rows)[:, None], tl.load(table + size + rows)[None, :]
-        if REVERSE:
-            between = across - down
-        else:
-            between = down - across
+        between = tl.load(table + size + later) - tl.load(table + (3 if GAIN else 1) * size + earlier)
         return power(tl.where(earlier <= later, between, -float("inf")), FAST)
 
 
@@ -116,7 +125,7 @@ def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 def decay_sums(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT, XS, YS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
-    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, GAIN: tl.constexpr = False,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
     sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
@@ -143,7 +152,7 @@ def decay_sums(
         key = load_columns(x + token * XS + shared * DK, rows, inside, XS, k0, BK)
         if DECAY:
             decays = table + (bh * N + chunk) * C
-            leave = power(tl.load(decays + (1 if REVERSE else 2) * size + rows), FAST)
+            leave = power(tl.load(decays + (1 if REVERSE else 4 if GAIN else 2) * size + rows), FAST)
             whole = tl.load(decays + size + C - 1)
             value = value * leave[:, None]
             total += whole

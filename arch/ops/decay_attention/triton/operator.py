@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,15 +19,18 @@ from .attend_portable import decay_attend
 from .kernels import activate, add_heads, decay_rows, decay_sums
 from .tma import tma_attend, tma_sums
 
+TINY = torch.finfo(torch.float32).tiny
 ACTIVATED, SUMMED = 4096, 2048  # numbers of a program of `activate` and, at a time, of `add_heads`
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int, silu: bool = False
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int, silu: bool = False,
+    gain: Tensor | None = None, skip: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
     dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it; gain
+    [B, T, H], with decays of that shape, and skip [H]: of `decay_attention`, fp32."""
     dtype = operand_dtype(q, k, v)
     shape = q.shape[-1], v.shape[-1], dtype != torch.bfloat16
     config = decay_config(*shape)
@@ -35,7 +39,7 @@ def attend(
     chunks = -(-q.shape[1] // config.chunk)
     count = decay_segments(config, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, config.chunk, count, counted, silu
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, config.chunk, count, counted, silu, gain, skip
     )  # fmt: skip
     return out, final
 
@@ -43,7 +47,9 @@ def attend(
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, silu: bool):
+    def __init__(
+        self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, silu: bool, skip: Tensor | None
+    ):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
@@ -52,19 +58,19 @@ class _Call:
         self.chunks = -(-self.length // self.config.chunk)
         self.count = count
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
-        self.table, self.constant, self.silu = table, constant, silu
+        self.table, self.constant, self.silu, self.skip = table, constant, silu, skip
         self.tma = decay_by_hopper_here(self.config, self.key_dim, self.value_dim, exact)
         self.flags = dict(
-            C=self.config.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
-            FAST=not interpreted(), **({} if self.tma and not exact else self.config.target),
+            C=self.config.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, GAIN=len(table) == 5,
+            EXACT=exact, FAST=not interpreted(), **({} if self.tma and not exact else self.config.target),
         )  # fmt: skip
 
-    def decays(self, decay: Tensor) -> None:
+    def decays(self, decay: Tensor, gain: Tensor | None) -> None:
         """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
         chunks = 1 if self.tma and self.constant else self.chunks
         decay_rows[(self.rows, chunks)](
-            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.config.chunk,
-            PER_STEP=not self.constant, num_warps=2,
+            decay.contiguous(), gain, self.table, self.length, self.heads, self.chunks, C=self.config.chunk,
+            PER_STEP=not self.constant, GAIN=gain is not None, EXACT=self.flags["EXACT"], num_warps=2,
         )  # fmt: skip
 
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -88,7 +94,8 @@ class _Call:
     def run(
         self, a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, initial: Tensor | None,
         sums: tuple[Tensor, Tensor], out: Tensor, final: Tensor | None, reverse: bool,
-        states: Tensor | None = None, entering: Tensor | None = None, d_decay: Tensor | None = None,
+        states: Tensor | None = None, entering: Tensor | None = None,
+        gradients: Sequence[Tensor | None] = (None, None, None),
     ) -> None:  # fmt: skip
         config, keys = self.config, own is not None
         if keys:
@@ -98,15 +105,16 @@ class _Call:
             tile, warps, stages = config.tile, config.warps, config.stages
         if self.tma:
             tma_attend(
-                a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
+                a, b, c, own, self.table, self.skip, initial, sums, states, entering, out, final, gradients, self.rows,
                 self.sizes, tile, reverse, self.constant, self.silu, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
-            a, b, c, own, self.table, initial, *sums, states, entering, out, final, d_decay, *self.sizes,
+            a, b, c, own, self.table, self.skip, initial, *sums, states, entering, out, final, *gradients, *self.sizes,
             *(0 if x is None else row_stride(x) for x in (a, b, c, own, out)),
             TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
-            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
+            FINAL=final is not None, LEARNED=states is not None, SKIP=self.skip is not None, num_warps=warps,
+            num_stages=stages, **self.flags,
         )  # fmt: skip
 
 
@@ -151,19 +159,19 @@ def add_shares(d_q: Tensor, d_k: Tensor, shares: tuple[Tensor, Tensor]) -> None:
 @on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
-    silu: bool = False,
+    silu: bool = False, gain: Tensor | None = None, skip: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and what
     `silu` says q and k are given before (else empty); the backward takes its derivative where dq and dk are stored."""
     q, k, v = as_rows(q, k, v)
-    (initial,) = contiguous(initial)
+    initial, gain, skip = contiguous(initial, gain, skip)
     active = activated(q, k, silu)
     if silu:
         q, k = active
-    table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, silu)
+    table = v.new_empty(decay_table_shape(v, decay, chunk, gain), dtype=torch.float32)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, silu, skip)
     if decay is not None:
-        call.decays(decay)
+        call.decays(decay, gain)
     sums, totals = call.sums(k, v, reverse=False)
     out = v.new_empty(v.shape)
     final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
@@ -173,7 +181,8 @@ def _forward(
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
-      counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
+      counted: int, silu: bool = False, gain: Tensor | None = None, skip: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
     batch, _, heads, width = v.shape
     shape = (batch * heads, count if count > 1 else 0)
     return (
@@ -181,7 +190,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(batch, heads, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
-        v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        v.new_empty(decay_table_shape(v, decay, chunk, gain), dtype=torch.float32),
         *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
     )
 
@@ -201,64 +210,76 @@ def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torc
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
     totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
-    count: int, counted: int, learned: bool, constant: bool, silu: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    count: int, counted: int, learned: bool, constant: bool, silu: bool, gain: Tensor | None, skip: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, all of `as_rows`, into d_q, d_k and d_v, which are laid as they are; those of the
-    log-decays (empty unless learned) and of the initial state."""
-    d_out, d_final, initial = contiguous(d_out, d_final, initial)
+    log-decays and the gain (empty unless learned), of the initial state and of the skip (empty without it)."""
+    d_out, d_final, initial, skip = contiguous(d_out, d_final, initial, skip)
     given_q, given_k = q, k
     if silu:
         q, k = active_q, active_k
-    call = _Call(q, v, table, count, constant, silu)
+    call = _Call(q, v, table, count, constant, silu, skip)
     batch, length, heads = v.shape[:3]
     shares = head_shares(d_q, d_k, heads)
     d_initial = v.new_empty(batch, heads, call.key_dim, call.value_dim, dtype=torch.float32)
-    states = entering = d_decay = None
+    states = entering = d_decay = d_gain = None
+    d_skip = v.new_empty(call.rows if skip is not None else 0, count, dtype=torch.float32)
     tiles = call.key_dim // call.config.key_tile
     if learned:
         sides = (call.key_dim, call.value_dim) if call.tma else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
-        entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
-    call.run(d_out, v, k, given_q, initial, (sums, totals), shares[0], None, False, states, entering)
+        entering, d_decay, d_gain = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(3))
+    made = d_decay, d_gain, d_skip
+    call.run(d_out, v, k, given_q, initial, (sums, totals), shares[0], None, False, states, entering, made)
     later = call.sums(q, d_out, reverse=True)
-    call.run(v, d_out, q, given_k, d_final, later, shares[1], None, True, states, entering, d_decay)
+    call.run(v, d_out, q, given_k, d_final, later, shares[1], None, True, states, entering, made)
     call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
     add_shares(d_q, d_k, shares)
-    d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
+    none = v.new_empty(batch, length, 0, dtype=torch.float32)
+    d_decay = none if d_decay is None else d_decay.sum(0)
+    # of its log, over it: a row without gain has none
+    d_gain = none.clone() if d_gain is None or gain is None else d_gain.sum(0) / gain.clamp(min=TINY)
     if states is not None and call.chunks == 1 and initial is not None and d_final is not None:
         d_decay += lost_by_rounding(initial, d_final, table, states.dtype, torch.float32)
-    return d_decay, d_initial
+    return d_decay, d_initial, d_gain, d_skip.view(len(d_skip) // heads, heads, count).sum((0, 2))
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
       totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
-      count: int, counted: int, learned: bool, constant: bool, silu: bool) -> tuple[Tensor, Tensor]:  # fmt: skip
+      count: int, counted: int, learned: bool, constant: bool, silu: bool, gain: Tensor | None, skip: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
         v.new_empty(batch, heads, q.shape[3], v.shape[3], dtype=torch.float32),
+        v.new_empty(batch, length, heads if learned and gain is not None else 0, dtype=torch.float32),
+        v.new_empty(heads, dtype=torch.float32),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.silu = inputs
+    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.silu, gain, skip = inputs
     ctx.constant = decay is not None and decay.dim() == 1
-    ctx.save_for_backward(q, k, v, initial, *output[2:])
+    ctx.save_for_backward(q, k, v, initial, gain, skip, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     no_second_derivative("decay_attention")
-    q, k, v, initial, *made = ctx.saved_tensors
-    learned = ctx.needs_input_grad[3]
+    q, k, v, initial, gain, skip, *made = ctx.saved_tensors
+    learned = ctx.needs_input_grad[3] or (gain is not None and ctx.needs_input_grad[9])  # cut off where it is None
     d_out = v.new_zeros(v.shape) if d_out is None else d_out
     q, k, v = as_rows(q, k, v)
     gradients = gradients_of(q, k, v)
-    d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, initial, *made, *gradients, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
-    )
-    return *gradients, d_decay if learned else None, None if initial is None else d_initial, None, None, None, None
+    d_decay, d_initial, d_gain, d_skip = _backward(
+        d_out, d_final, q, k, v, initial, *made, *gradients, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu,
+        gain, skip,
+    )  # fmt: skip
+    return (
+        *gradients, d_decay if learned else None, None if initial is None else d_initial, None, None, None, None,
+        d_gain if learned and gain is not None else None, None if skip is None else d_skip,
+    )  # fmt: skip
 
 
 _forward.register_autograd(_gradients, setup_context=_save)

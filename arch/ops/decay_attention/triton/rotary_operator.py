@@ -121,8 +121,8 @@ def _forward(
     call = _Call(q, v, table, high, low, positions, count)
     if decay is not None:
         decay_rows[(call.rows, call.chunks)](
-            decay.contiguous(), table, call.length, call.heads, call.chunks, C=chunk, PER_STEP=decay.dim() == 3,
-            num_warps=2,
+            decay.contiguous(), None, table, call.length, call.heads, call.chunks, C=chunk,
+            PER_STEP=decay.dim() == 3, GAIN=False, EXACT=False, num_warps=2,
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
     config, out = call.config, v.new_empty(v.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -25,12 +26,12 @@ def tma_sums(
 
 
 def tma_attend(
-    a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
+    a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, skip: Tensor | None, initial: Tensor | None,
     sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
-    d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
+    gradients: Sequence[Tensor | None], rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
     silu: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`decay_attend_hopper` of `rows` sequences times heads."""
+    """`decay_attend_hopper` of `rows` sequences times heads. gradients: memory for those of decays, gain and skip."""
     chunk, keys = flags["C"], own is not None
     stride, stages = 0 if own is None else row_stride(own), None
     if states is not None and own is not None:
@@ -38,8 +39,8 @@ def tma_attend(
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
     decay_attend_hopper[(out.shape[3] // tile, sizes[4], rows)](
-        blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
-        states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, stride, TILE=tile, KEYS=keys,
+        blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, skip, initial,
+        *sums, states, entering, blocks(out, chunk, tile), final, *gradients, *sizes, stride, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
-        LEARNED=states is not None, STAGES=stages, SILU=silu, num_warps=4, num_stages=3, **flags,
+        LEARNED=states is not None, SKIP=skip is not None, STAGES=stages, SILU=silu, num_warps=4, num_stages=3, **flags,
     )  # fmt: skip

@@ -11,10 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from ...joint_rows import gradients_of
 from ...triton.column_sums import column_sums
-from ...triton.launch import on_its_device
+from ...triton.launch import contiguous, on_its_device
 from .ssm_kernels import (
-    scaled_backward,
-    scaled_forward,
     skip_backward,
     skip_forward,
     softplus_backward,
@@ -66,53 +64,18 @@ class Softplus(torch.autograd.Function):
         return d_x, column_sums(shares)
 
 
-class Scaled(torch.autograd.Function):
-    """v dt in v's dtype, of v [B, T, H, P] and dt [B, T, H], fp32, and v itself: with what it serves for elsewhere its
-    gradient is read here, where autograd would add it in a pass of its own."""
-
-    @staticmethod
-    @on_its_device
-    def forward(ctx: Any, v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-        flat, stride = _apart(v.flatten(2))
-        dt = dt.contiguous()
-        ctx.save_for_backward(flat, dt)
-        out = v.new_empty(v.shape)
-        scaled_forward[_pairs(v.shape)](flat, dt, out, dt.numel(), v.shape[2], stride, **_head(v.shape))
-        return out, v.view_as(v)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        flat, dt = ctx.saved_tensors
-        shape = grads[0].shape
-        same, apart = _apart(grads[1].flatten(2))
-        (d_v,), d_dt = gradients_of(flat), torch.empty_like(dt)
-        scaled_backward[_pairs(shape)](
-            grads[0].contiguous(), same, flat, dt, d_v, d_dt, dt.numel(), shape[2], flat.stride(1), apart,
-            d_v.stride(1), **_head(shape),
-        )  # fmt: skip
-        return d_v.unflatten(2, shape[2:]), d_dt
-
-
-def _head(shape: torch.Size) -> dict[str, int]:
-    block = triton.next_power_of_2(shape[3])
-    return {"R": max(1, 2048 // block), "P": shape[3], "BLOCK": block}
-
-
-def _pairs(shape: torch.Size) -> tuple[int]:
-    return (triton.cdiv(shape[0] * shape[1] * shape[2], _head(shape)["R"]),)
-
-
 class Skip(torch.autograd.Function):
-    """(o + skip v) silu(z) in o's dtype: o, v, z [B, T, C] of one dtype, skip [C], fp32; with eps over its root mean
-    square, times a weight [C], fp32, where there is one."""
+    """(o + skip v) silu(z) in o's dtype, o silu(z) without v: o, v, z [B, T, C] of one dtype, skip [C], fp32; with eps
+    over its root mean square, times a weight [C], fp32, where there is one."""
 
     @staticmethod
     @on_its_device
     def forward(
-        ctx: Any, o: Tensor, v: Tensor, z: Tensor, skip: Tensor, weight: Tensor | None = None, eps: float | None = None
-    ) -> Tensor:
-        o, (v, apart), (z, beside), skip = o.contiguous(), _apart(v), _apart(z), skip.contiguous()
+        ctx: Any, o: Tensor, v: Tensor | None, z: Tensor, skip: Tensor | None, weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> Tensor:  # fmt: skip
+        o, (z, beside), (skip,) = o.contiguous(), _apart(z), contiguous(skip)
+        v, apart = (None, 0) if v is None else _apart(v)
         ctx.save_for_backward(o, v, z, skip, weight)
         ctx.eps = eps
         sizes, tiles, constants = _rows(o)
@@ -130,14 +93,16 @@ class Skip(torch.autograd.Function):
         sizes, tiles, constants = _rows(o)
         programs = min(tiles, SHARES)
         (d_z,) = gradients_of(z)
-        d_o, d_v = torch.empty_like(o), torch.empty_like(o)
-        shares = skip.new_empty(programs, sizes[1])
-        scales = None if weight is None else torch.empty_like(shares)
+        d_o, d_v = torch.empty_like(o), None if v is None else torch.empty_like(o)
+        shares, scales = (
+            None if x is None else o.new_empty(programs, sizes[1], dtype=torch.float32) for x in (skip, weight)
+        )
         skip_backward[(programs,)](
-            grads[0].contiguous(), o, v, z, skip, weight, d_o, d_v, d_z, shares, scales, ctx.eps, *sizes, v.stride(1),
-            z.stride(1), d_z.stride(1), tiles, NORM=ctx.eps is not None, WEIGHT=weight is not None, **constants,
+            grads[0].contiguous(), o, v, z, skip, weight, d_o, d_v, d_z, shares, scales, ctx.eps, *sizes,
+            0 if v is None else v.stride(1), z.stride(1), d_z.stride(1), tiles, NORM=ctx.eps is not None,
+            WEIGHT=weight is not None, **constants,
         )  # fmt: skip
-        return d_o, d_v, d_z, column_sums(shares), None if scales is None else column_sums(scales), None
+        return d_o, d_v, d_z, *(None if x is None else column_sums(x) for x in (shares, scales)), None
 
 
 def _rows(x: Tensor) -> tuple[tuple[int, int], int, dict[str, int]]:

@@ -55,43 +55,16 @@ def softplus_backward(d_out, out, d_x, shares, N, C, TILES, R: tl.constexpr, BLO
 
 
 @triton.jit
-def scaled_forward(v, dt, out, N, H, STRIDE, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr):
-    """v dt: v [tokens, H, P] in N = tokens H pairs of token and head, dt [N]."""
-    pairs, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
-    mask = (pairs[:, None] < N) & (columns[None, :] < P)
-    at = (pairs // H).to(tl.int64) * STRIDE + pairs % H * P
-    x = _load(v, at[:, None] + columns[None, :], mask)
-    x *= _load(dt, pairs, pairs < N)[:, None]
-    _store(out, pairs[:, None].to(tl.int64) * P + columns[None, :], x, mask)
-
-
-@triton.jit
-def scaled_backward(
-    d_out, d_same, v, dt, d_v, d_dt, N, H, STRIDE, SAME, DS, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Gradients of v, to rows DS apart, with d_same, what else it has, [tokens, H P] and rows SAME apart, and of dt."""
-    pairs, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
-    mask = (pairs[:, None] < N) & (columns[None, :] < P)
-    token, head = (pairs // H).to(tl.int64), pairs % H * P
-    d = _load(d_out, pairs[:, None].to(tl.int64) * P + columns[None, :], mask)
-    x = _load(v, (token * STRIDE + head)[:, None] + columns[None, :], mask)
-    tl.store(d_dt + pairs, tl.sum(d * x, 1), mask=pairs < N)
-    total = d * _load(dt, pairs, pairs < N)[:, None]
-    total += _load(d_same, (token * SAME + head)[:, None] + columns[None, :], mask)
-    _store(d_v, (token * DS + head)[:, None] + columns[None, :], total, mask)
-
-
-@triton.jit
 def skip_forward(
     o, v, z, skip, weight, out, eps, N, C, VS, ZS, R: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr,
     WEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """(o + skip v) silu(z) [N, C]; with NORM over its root mean square [* weight]; rows of v and z are VS and ZS apart.
-    A program has whole rows."""
+    """(o + skip v) silu(z) [N, C], o silu(z) where v is None; with NORM over its root mean square [* weight]; rows of v
+    and z are VS and ZS apart. A program has whole rows."""
     rows, columns, mask = _area(tl.program_id(0), N, C, R, BLOCK)
-    x = _load(v, rows * VS + columns, mask)
-    x *= _load(skip, columns, columns < C)[None, :]
-    x += _load(o, rows * C + columns, mask)
+    x = _load(o, rows * C + columns, mask)
+    if v is not None:
+        x += _load(v, rows * VS + columns, mask) * _load(skip, columns, columns < C)[None, :]
     gate = _load(z, rows * ZS + columns, mask)
     x *= gate * tl.sigmoid(gate)
     if NORM:
@@ -108,15 +81,18 @@ def skip_backward(
 ):  # fmt: skip
     """Gradients of o, v and z, this to rows DS apart, and shares [programs, C] of skip's and the weight's."""
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    factor = _load(skip, columns, columns < C)[None, :]
+    if v is not None:
+        factor = _load(skip, columns, columns < C)[None, :]
     total, scale_total = tl.zeros([R, BLOCK], tl.float32), tl.zeros([R, BLOCK], tl.float32)
     if WEIGHT:
         scale = _load(weight, columns, columns < C)[None, :]
     for tile in tl.range(tl.program_id(0), TILES, tl.num_programs(0), num_stages=3):
         rows, _, mask = _area(tile, N, C, R, BLOCK)
         d = _load(d_out, rows * C + columns, mask)
-        x = _load(v, rows * VS + columns, mask)
-        y = _load(o, rows * C + columns, mask) + factor * x
+        y = _load(o, rows * C + columns, mask)
+        if v is not None:
+            x = _load(v, rows * VS + columns, mask)
+            y += factor * x
         gate = _load(z, rows * ZS + columns, mask)
         opened = tl.sigmoid(gate)
         if NORM:
@@ -130,10 +106,12 @@ def skip_backward(
         d_gate = d * y * opened * (1 + gate * (1 - opened))
         d *= gate * opened
         _store(d_o, rows * C + columns, d, mask)
-        _store(d_v, rows * C + columns, d * factor, mask)
+        if v is not None:
+            _store(d_v, rows * C + columns, d * factor, mask)
+            total += d * x
         _store(d_z, rows * DS + columns, d_gate, mask)
-        total += d * x
     at = tl.program_id(0).to(tl.int64) * C + columns
-    tl.store(shares + at, tl.sum(total, 0), mask=columns < C)
+    if v is not None:
+        tl.store(shares + at, tl.sum(total, 0), mask=columns < C)
     if WEIGHT:
         tl.store(scales + at, tl.sum(scale_total, 0), mask=columns < C)
