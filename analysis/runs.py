@@ -164,6 +164,7 @@ def _header(rundir: RunDir, record: Record) -> dict[str, Any]:
 def _runs_table(study_dir: Path, runs_read: Sequence[_Run]) -> pd.DataFrame:
     rows = [_run_row(run) for run in runs_read]
     columns = [*_RUN_COLUMNS, *(["prediction"] if any("prediction" in row for row in rows) else [])]  # forecast runs
+    assert all(row.keys() <= set(columns) for row in rows), "a value of a run without its column in _RUN_COLUMNS"
     runs = pd.DataFrame(rows, columns=columns).astype({"step": "int64", "n_tokens": "int64"})
     runs["trunk"] = runs["trunk"].astype(object).fillna("")
     corpus = read_manifest(study_dir / "corpus", verify=False, partial=True)

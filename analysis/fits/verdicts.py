@@ -121,7 +121,7 @@ def _inside(points: Points, n_opt: float, d_opt: float, reach: float) -> Check:
 
 def _fits(result: Fit) -> Check:
     part = result.parametric
-    tied = part is not None and part.over_training is not None
+    tied = part is not None and part.p_tied is not None
     p = None if part is None else part.p_tied if tied else part.seeds.p_fits if part.seeds else None
     what = "the form's one exponent" if tied else "the surface"
     if p is None or math.isnan(p):

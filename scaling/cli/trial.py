@@ -26,6 +26,7 @@ from flops.quantity import flop as read_flop
 
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
+from ..study.schedule import decay_start, planned_steps
 from .corpus import data_stage, reads_text
 from .evaluation import VALIDATION, EvalOptions, eval_stage, shown_words
 from .options import AsJson, DryRun, Only, Out, Repair, StudyOptions, print_json, tell
@@ -400,8 +401,9 @@ def _project(result: TrialResult) -> None:
     trial, differences, noise = result.trial, result.differences, seed_noise(result.trial)
     variants = [run for run in trial.runs([d.size for d in differences]) if not run.branches]
     baseline = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
-    # checkpoints before a run's end can be fitted beside its end where the learning rate never falls
-    curves = all(run.training.schedule == "constant" and run.trunk is None for run in (*baseline, *variants))
+    # checkpoints before a run's end can be fitted beside its end where no rate depends on where the run ends
+    trained = [*baseline, *variants]
+    curves = all(run.trunk is None and decay_start(run.training) == planned_steps(run.training) for run in trained)
     text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
     result.losses = project_loss(differences, result.seeds, result.at)
     try:

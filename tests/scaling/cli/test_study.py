@@ -87,7 +87,7 @@ def test_one_command_does_it_all(tiny):
     assert all(f"{run_id}: done, step 30/30, loss " in result.stdout for run_id in RUNS)
     assert "4/4 runs" in result.stdout and "No architecture is best at C = " in result.stdout
     assert result.stdout.splitlines()[-2] == f"report: {home / 'report' / 'index.html'}"
-    assert result.stdout.splitlines()[-1].startswith("next: `scaling design` proposes runs that give a law of N_opt")
+    assert result.stdout.splitlines()[-1].startswith("next: more sizes or seeds, for a law of the optimal size for ")
 
 
 def test_running_it_again_writes_nothing(studied):
