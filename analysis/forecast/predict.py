@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
+from analysis.fits.fit import PARAMETRIC, Fit
 from analysis.fits.forms import BOUNDS
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
@@ -22,6 +23,7 @@ from analysis.fits.prepare import grouped, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
 from analysis.fits.study_fits import StudyFits
+from analysis.fits.verdicts import judge_loss
 from analysis.forecast.stored import (
     Conventions,
     Fitted,
@@ -55,6 +57,7 @@ def predict(
     table = grouped(replace(tables, name=study.name, settings=fits.settings))
     points, level = prepare(table, points=CURVES).groups, study.rounds[place].level
     done = table.runs[(table.runs["state"] == "done") & (table.runs["left_out"] == "")]
+    laws = {law.group: law for law in fits.laws if law.approach == PARAMETRIC}
     forecasts = {group: forecast_of(points.get(group)) for group in dict.fromkeys(map(_group, runs))}
     predictions = Predictions(
         study=study.name,
@@ -72,7 +75,9 @@ def predict(
         level=level,
         validation_tokens=study.evaluation.validation_tokens,
         groups={name: _about(known, points.get(name)) for name, known in forecasts.items()},
-        runs=tuple(_predicted(run, points, forecasts[_group(run)], fits.settings, level) for run in runs),
+        runs=tuple(
+            _predicted(run, points, forecasts[_group(run)], fits.settings, level, laws.get(_group(run))) for run in runs
+        ),
     )
     write_round(study, predictions)
     return predictions
@@ -116,6 +121,7 @@ def _predicted(
     known: rehearsal.Forecast | str,
     settings: FitSettings,
     level: float,
+    law: Fit | None,
 ) -> PredictedRun:
     read_at = end_of_curve(run, settings)
     row = PredictedRun(
@@ -132,9 +138,11 @@ def _predicted(
     if run.is_pending or isinstance(known, str):
         return row.model_copy(update={"reason": NO_RATE if run.is_pending else known})
     expected = known.predict(row.n_params, read_at, level=level)
+    claim = judge_loss(known, row.n_params, read_at, law, level)
     loss, ends = expected.loss.value, expected.loss.ends
     drop = None if loss is None else largest_of(points[row.group]).loss - loss
-    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": expected.sentence})
+    rests_on = expected.sentence if ends is None else f"{expected.sentence}; {claim.verdict}"
+    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": rests_on})
 
 
 def end_of_curve(run: RunSpec, settings: FitSettings) -> float:
