@@ -414,8 +414,9 @@ def forecast(
     changed = tuple(
         (name, laws.take([next(without)]) if good else None) for (name, _), good in zip(groups, enough, strict=True)
     )
-    in_compute = cut[[bool((points.flops[~rows] > c).all()) for rows, c in zip(below, cut, strict=True)]]
-    return Forecast(FORMS[form], laws.take(slice(every + 1)), in_compute, points, covariances, within, beyond, changed)
+    by_compute = [bool((points.flops[~rows] > c).all()) for rows, c in zip(below, cut, strict=True)]
+    first = cut[: [*by_compute, False].index(False)]  # cuts in compute come first
+    return Forecast(FORMS[form], laws.take(slice(every + 1)), first, points, covariances, within, beyond, changed)
 
 
 def rehearse_optimum(
@@ -453,23 +454,23 @@ def rehearse_optimum(
     return rows, lambda c: float(leverage(whole, np.array([c]), covariances[-1:])[0])
 
 
-def rehearse_ratio(one: Forecast, other: Forecast) -> Rehearsal:
-    """What laws below cuts in compute missed of the log ratio of two groups' lowest losses, `one`'s over `other`'s, by
+def rehearse_ratio(upper: Forecast, lower: Forecast) -> Rehearsal:
+    """What laws below cuts in compute missed of the log ratio of two groups' lowest losses, `upper` over `lower`, of
     the laws of all their points."""
-    highest = min(float(group.points.flops.max()) for group in (one, other))
+    highest = min(float(group.points.flops.max()) for group in (upper, lower))
     cuts: list[tuple[float, float]] = []
     rows = []
-    for i, mine in enumerate(one.cut):
-        j = int(np.abs(np.log(other.cut / mine)).argmin()) if len(other.cut) else 0
-        cut = max(mine, other.cut[j]) if len(other.cut) else math.inf
-        if cut > APART * mine or cut > APART * other.cut[j] or highest < cut * NEAREST:
+    for i, mine in enumerate(upper.cut if len(lower.cut) else ()):
+        j = int(np.abs(np.log(lower.cut / mine)).argmin())
+        cut = max(mine, lower.cut[j])
+        if cut > APART * min(mine, lower.cut[j]) or highest < cut * NEAREST:
             continue
         c = np.geomspace(cut * NEAREST, highest, AT)
         (a, h_a), (b, h_b), (a_all, _), (b_all, _) = (
-            group.lowest(k, c) for group, k in ((one, i), (other, j), (one, -1), (other, -1))
+            group.lowest(k, c) for group, k in ((upper, i), (lower, j), (upper, -1), (lower, -1))
         )
         rows.append(np.stack([np.full(AT, len(cuts)), c / cut, a_all - b_all - a + b, h_a + h_b]))
-        cuts.append((cut, one.within.n_runs[i] + other.within.n_runs[j]))
+        cuts.append((cut, upper.within.n_runs[i] + lower.within.n_runs[j]))
     at, reach, error, leverage = np.concatenate(rows, 1) if rows else np.zeros((4, 0))
     cut, n_runs = np.array(cuts).reshape(-1, 2).T
     whole = Rehearsal("the ratio of losses", cut, n_runs, at.astype(int), reach, error, np.ones(len(at)), leverage)
