@@ -155,11 +155,11 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
         doubted_ones = [name_of(name) for name in (arch, best) if name in doubts]
-        why = f"; a hint only, as the law of {listed(doubted_ones)} is not believed" if doubted_ones else ""
+        hint = f"Hint, not a result, as the law of {listed(doubted_ones)} is not believed: " if doubted_ones else ""
         lines.append(
-            f"{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for the "
-            f"loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
-            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}{why}."
+            f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for "
+            f"the loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
+            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}."
         )
     return lines
 
@@ -169,7 +169,7 @@ def _by_counts(pair: Pair) -> str:
     if some := _of_some_counts(pair):
         others = [name for name, comparison in pair.compute.items() if not comparison or comparison.verdict != some]
         n = len(pair.compute)
-        return f"{some} by {n - len(others)} of {n} ways to count, undecided by {'; '.join(others)}"
+        return f"{some} by {n - len(others)} of {n} ways to count compute and size, undecided with {'; '.join(others)}"
     return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 

@@ -173,12 +173,15 @@ def fitted_line(fits: StudyFits) -> str:
     n_params = [size.n_params for group in groups for size in group.sizes]
     sizes = _from_to({len(group.sizes) for group in groups}, "size")
     seeds = _from_to({size.n_seeds for group in groups for size in group.sizes}, "seed")
+    n_runs = sum(group.n_runs for group in groups)
+    lengths = n_runs / sum(size.n_seeds for group in groups for size in group.sizes)
+    of_lengths = f" and {lengths:.2g} lengths on average" if lengths > 1 else ""
     ends = sorted(max(law.range[1] for law in fits.of(group.name)) for group in groups if fits.of(group.name))
     largest = " to ".join(dict.fromkeys(map(power_of_ten, (ends[0], ends[-1]))))
     return (
-        f"fitted: {counted(sum(group.n_runs for group in groups), 'run')}, of each architecture {sizes} from "
-        f"{count(min(n_params))} to {count(max(n_params))} {fits.conventions['N']} with {seeds}; the largest runs took "
-        f"{largest} FLOP ({fits.conventions['C']})"
+        f"fitted: {counted(n_runs, 'run')}, of each architecture {sizes} from "
+        f"{count(min(n_params))} to {count(max(n_params))} {fits.conventions['N']} with {seeds}{of_lengths}; the "
+        f"largest runs took {largest} FLOP ({fits.conventions['C']})"
     )
 
 
