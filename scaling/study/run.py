@@ -8,14 +8,16 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from arch.config import ModelConfig
-from arch.registry import ARCHITECTURES, Architecture
+from arch.errors import InputError
+from arch.registry import ARCHITECTURES, Architecture, register_pattern
 from data.share import share_of
 from data.vocabulary import portable
 
@@ -90,6 +92,16 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
+
+    @model_validator(mode="before")
+    @classmethod
+    def _registers_its_pattern(cls, raw: Any) -> Any:
+        """A record holds the whole of a pattern, which the process that reads it may not know."""
+        model = raw.get("model") if isinstance(raw, dict) else None
+        if isinstance(model, dict) and "layers" in model and raw.get("arch") not in ARCHITECTURES:
+            with suppress(InputError, TypeError, AttributeError):  # then arch is not known
+                register_pattern(raw["arch"], model["layers"], model["kinds"])
+        return raw
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from arch.amounts import counted
 from arch.config import ModelConfig, means, reads
 from arch.errors import InputError
-from arch.registry import archs_with, plugin_of
+from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
@@ -128,6 +128,7 @@ class StudySpec(StudyFile):
         return self._runs_of(Cell(arch, size, seed, point))(seed)
 
     def _expanded(self, cells: list[Cell], only: str | None) -> list[RunSpec]:
+        self.architectures.register()
         branches: list[str] | None = None
         if only is not None:
             cells, branches = chosen(cells, only, self.path)
@@ -244,9 +245,9 @@ class StudySpec(StudyFile):
         set_training = _differing(set_training, Training(**training), of_file)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in set_model}
         named = {short(field): value for field, value in point}
-        suffix, plugin = suffix_of(named | set_training | set_model), plugin_of(arch)
+        suffix = suffix_of(named | set_training | set_model)
         shared = RunSpec(
-            plugins=[plugin] if plugin else [],
+            plugins=plugins_of(kinds_of(arch)),
             study=self.name,
             run_id=f"{arch}-{size}",
             arch=arch,
@@ -348,8 +349,21 @@ def _check_trunks(runs: Sequence[RunSpec]) -> None:
         )
 
 
+def _same_model(runs: Sequence[RunSpec]) -> Iterator[tuple[str, str]]:
+    """The ids of runs whose architectures differ in their names alone, which only those of patterns can."""
+    seen: dict[Any, RunSpec] = {}
+    for run in runs if any("layers" in run.model for run in runs) else ():
+        config = run.config
+        model = config.layers or (config.arch,), config.kinds
+        first = seen.setdefault((run.size, run.seed, label_of(run.point), run.branch, model), run)
+        if first.arch != run.arch:
+            yield first.run_id, run.run_id
+
+
 def _check_runs(runs: Sequence[RunSpec]) -> None:
     """Raise ValueError for a run whose losses are written at its checkpoints alone, and for two of one name."""
+    if same := next(_same_model(runs), None):
+        raise ValueError(f"{same[0]} and {same[1]} are the same model: leave out one of the two architectures")
     names = set[str]()
     for run in runs:
         every, steps = run.training.log_every, planned_steps(run.training)
