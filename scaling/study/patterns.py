@@ -73,7 +73,16 @@ def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
     arch = resolved(kind)
     if arch not in KNOWN:
         refuse_at(f"unknown key {kind!r}{nearest(str(kind), [*Keys.model_fields, *KNOWN])}", name)
-    own = section_at(model_changes(), fields, name, kind).model_dump(exclude_unset=True)
+    section = model_changes()
+    for field in fields if isinstance(fields, dict) else ():
+        if field not in section.model_fields:
+            refuse_at(
+                f"is unknown{nearest(str(field), [f for f in section.model_fields if reads(arch, f)])}",
+                name,
+                kind,
+                field,
+            )
+    own = section_at(section, fields, name, kind).model_dump(exclude_unset=True)
     for field in own:
         if field in (*OF_ALL, "n_layers") or not reads(arch, field):
             what = "is of the whole model: give it in model" if reads(arch, field) else f"means nothing to {arch}"
