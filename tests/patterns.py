@@ -17,6 +17,12 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
     "hgrn1": ({}, {"hgrn1_state": "real"}, {"d_ffn": 24}),
     "mamba2": ({}, {"ssm_state": 4}, {"n_heads": 4, "norm_eps": 1e-3}),
     "mamba1": ({}, {"conv_width": 2}),
+    "transformer": (
+        {},
+        {"window": 9, "position": "none"},
+        {"window": 30, "output_gate": True},
+        {"n_heads": 4, "n_kv_heads": 1, "qk_norm": False},
+    ),
 }
 
 

@@ -126,7 +126,8 @@ def test_a_hybrid_resumes_to_the_same_bits_and_its_checkpoint_travels(tmp_path):
     assert json.loads((tmp_path / "exported" / "config.json").read_text())["layers"] == HYBRID
     loads = (
         "import sys, torch, transformers\n"
-        "model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+        "model = transformers.AutoModelForCausalLM.from_pretrained(\n"
+        "    sys.argv[1], trust_remote_code=True, dtype=torch.float32)\n"
         "ids = torch.arange(40)[None]\n"
         "print(model(ids).logits.double().sum().item(), model.generate(ids, max_new_tokens=3).shape[1])\n"
     )
