@@ -93,6 +93,7 @@ class Entry:
     state(cfg, T): numbers in one layer's decode state after T tokens of one sequence, name -> size; "state" is one of
     the sequence operation's, in fp32, all others (cache, convolution) are in the activations' dtype. None: unknown.
     state_once(cfg): the same of what the model has once.
+    unseen: lines of core whose products torch's FLOP counter does not see, as those of triangular solves.
     excess(cfg, T), once_excess, setup_excess: FLOP of the backward pass beyond twice the forward's of core, once_core
     and setup, by name: more products (positive) or fewer (negative). Default: none, two products for each.
     rounded(cfg), once_fp32(cfg): of a layer's `vectors`, the parameters that a bf16 checkpoint rounds, being matrices;
@@ -112,6 +113,7 @@ class Entry:
     has_mlp: bool = True
     state: Callable[[ModelConfig, int], dict[str, int]] | None = None
     state_once: Callable[[ModelConfig], dict[str, int]] = nothing
+    unseen: tuple[str, ...] = ()
     excess: Callable[[ModelConfig, int], Lines] = no_core
     once_excess: Callable[[ModelConfig, int], Lines] = no_core
     setup_excess: Callable[[ModelConfig, int], Lines] = no_core

@@ -22,16 +22,22 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
     """
     context = cfg.context_length if context_length is None else context_length
     products = summed(entry_of(kind.arch).once_core(kind, context) for kind in cfg.kinds)
-    products |= summed(_layers_products(kind, context) for kind in cfg.kinds)
+    products |= summed(layers_products(kind, context) for kind in cfg.kinds)
     products["head"] = 2.0 * cfg.d_model * cfg.vocab_size * context
     products = {name: flop * sequences for name, flop in products.items()}
     return products | setup_products(cfg, context)
 
 
-def _layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
+def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
     """FLOP of one sequence in all layers of a kind, forward."""
     matrices = {name: 2.0 * size * context for name, size in layer_matrices(kind).items()}
     return {name: flop * kind.n_layers for name, flop in (matrices | entry_of(kind.arch).core(kind, context)).items()}
+
+
+def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
+    """Those of `layers_products` that torch's counter does not see, as the costs declare (Entry.unseen)."""
+    names = entry_of(kind.arch).unseen
+    return {name: flop for name, flop in layers_products(kind, context).items() if name in names}
 
 
 def setup_products(cfg: ModelConfig, context: int) -> dict[str, float]:
@@ -67,6 +73,6 @@ def recomputed_products(cfg: ModelConfig, context_length: int | None = None, seq
     lines = []
     for kind in cfg.kinds:
         last = "ffn.down" if entry_of(kind.arch).has_mlp else "mixer.o"
-        products = _layers_products(kind, context).items()
+        products = layers_products(kind, context).items()
         lines.append({f"{name}.again": flop * sequences for name, flop in products if name != last and flop})
     return summed(lines)

@@ -52,6 +52,12 @@ def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
     return entry.matrices(cfg) | ffn
 
 
+def layer_params(cfg: ModelConfig) -> dict[str, int]:
+    """All parameters of one layer of a kind, name -> size."""
+    entry = entry_of(cfg.arch)
+    return layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.has_mlp) * norm_size(cfg)}
+
+
 def count_params(cfg: ModelConfig) -> ParamCount:
     """Parameters of the model that `cfg` describes, exactly.
 
@@ -62,12 +68,9 @@ def count_params(cfg: ModelConfig) -> ParamCount:
     if not cfg.tie_embeddings:
         modules["head"] = cfg.vocab_size * cfg.d_model
     modules |= summed(entry_of(kind.arch).once(kind) for kind in cfg.kinds)
-    layers = []
-    for kind in cfg.kinds:
-        entry = entry_of(kind.arch)
-        layer = layer_matrices(kind) | entry.vectors(kind) | {"norms": (1 + entry.has_mlp) * norm_size(kind)}
-        layers.append({name: kind.n_layers * size for name, size in layer.items() if size})
-    modules |= summed(layers)
+    modules |= summed(
+        {name: kind.n_layers * size for name, size in layer_params(kind).items() if size} for kind in cfg.kinds
+    )
     if norm_size(cfg):
         modules["final_norm"] = norm_size(cfg)
     return ParamCount(modules)

@@ -20,7 +20,7 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
     "transformer": (
         {},
         {"window": 9, "position": "none"},
-        {"window": 30, "output_gate": True},
+        {"window": 30, "attention_gate": True},
         {"n_heads": 4, "n_kv_heads": 1, "qk_norm": False},
     ),
 }

@@ -43,7 +43,7 @@ def kept(cfg: ModelConfig, T: int, a: int) -> Lines:
     d, window = cfg.d_model, int(cfg.options.window)
     count, masked = blocks(window, T), bool(window) and window < T
     rows, keys = (count * window, 2 * count * window) if count else (T, T)
-    lines = {"mixer.projections": a * T * d * (3.0 if cfg.options.output_gate else 1.0)}
+    lines = {"mixer.projections": a * T * d * (3.0 if cfg.options.attention_gate else 1.0)}
     lines["mixer.core"] = a * 2 * (rows * d + keys * (d if masked else kv_width(cfg))) + F * rows * cfg.n_heads
     return lines | ({"mixer.blocks": a * (T * d + 2 * window * rows)} if count else {})
 

@@ -39,7 +39,7 @@ from .fitting import fit_stage, report_stage
 from .forecast import Waiting, trainable
 from .options import ChangedStudyOptions, DryRun, RunsOptions, print_json, tell
 from .request import Request
-from .training import check_trunks
+from .training import check_architectures, check_trunks
 
 if TYPE_CHECKING:
     from jobs.model import JobPlan
@@ -84,6 +84,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     request, dry_run = study.request(), options.dry_run
     check_evaluations(request)
     request.check_rates()
+    check_architectures(request)
     _warn(check_corpus(request))
     if not dry_run:
         slurm.require()

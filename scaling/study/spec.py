@@ -261,6 +261,7 @@ class StudySpec(StudyFile):
             training=resolved.training,
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs,
+            checked=self.jobs.checked,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],

@@ -36,7 +36,7 @@ class TransformerOptions(Options):
     """`rotary`: queries and keys are rotated by their positions; `none`: the mask alone tells positions."""
     rope_base: float = option(10_000.0)
     """The rotary angle of channel pair c is position x rope_base^(-2c / head dimension)."""
-    output_gate: bool = option(False)
+    attention_gate: bool = option(False)
     """Whether there is an output gate."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
@@ -60,14 +60,14 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     """The d_ffn that gives a layer as many parameters as the others have, 4 d^2 + 3 d g, to a multiple of 8: what
     grouped keys and values save, and a gate costs, is the MLP's."""
     fields = shape | {name: changes[name] for name in ("d_model", "n_heads") if name in changes}
-    names = ("n_kv_heads", "output_gate")
+    names = ("n_kv_heads", "attention_gate")
     options = TransformerOptions(**{name: changes[name] for name in names if name in changes})
     for name in ("d_model", "n_heads"):
         check_size(name, fields[name])
     if "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
         return {}  # which ModelConfig refuses
     if options.n_kv_heads is None:
-        options = TransformerOptions(n_kv_heads=kv_heads(fields["n_heads"]), output_gate=options.output_gate)
+        options = TransformerOptions(n_kv_heads=kv_heads(fields["n_heads"]), attention_gate=options.attention_gate)
     mixer = mixer_size(SimpleNamespace(**fields, options=options))
     left = matrices(1, fields["d_model"], shape["d_ffn"]) - mixer
     return {"d_ffn": max(8, 8 * round(left / (3 * fields["d_model"]) / 8))}

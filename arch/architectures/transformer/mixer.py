@@ -9,7 +9,7 @@ rotary base 10,000). Deviations: heads of d / h channels, where its smaller mode
 weights are the configuration's (`norm`).
 
 Options: `window`, of W tokens: token t reads tokens t - W + 1 .. t, and the cache holds W - 1; `position: none` (as
-hybrids' softmax layers may have, whose linear layers tell positions); `output_gate`: y = (o * sigmoid(x W_g)) W_o, for
+hybrids' softmax layers may have, whose linear layers tell positions); `attention_gate`: y = (o * sigmoid(x W_g)) W_o, for
 each channel (Qiu et al. 2025, Gated Attention for Large Language Models, as Qwen3-Next has it).
 
 Attention runs through PyTorch's SDPA: over the whole square, or with a window short enough in blocks of W queries, each
@@ -56,7 +56,7 @@ class TransformerMixer(LlamaMixer):
             value = torch.cat([cache["value"], value], 1)
         with decoding(cache):
             mixed = self._attend(query, key, value, stream.attention_mask).flatten(2)
-        if self.config.options.output_gate:
+        if self.config.options.attention_gate:
             mixed = mixed * torch.sigmoid(fused_linear(x, self.project["gate"])[0])
         kept = slice(max(0, key.shape[1] - self.window + 1), None) if self.window else slice(None)
         return mixed, {"key": key[:, kept], "value": value[:, kept]}

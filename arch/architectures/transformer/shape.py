@@ -13,7 +13,7 @@ def kv_width(config: Any) -> int:
 def projections(config: Any) -> dict[str, int]:
     """The widths of the projections of x."""
     widths = {"query": config.d_model, "key": kv_width(config), "value": kv_width(config)}
-    return widths | ({"gate": config.d_model} if config.options.output_gate else {})
+    return widths | ({"gate": config.d_model} if config.options.attention_gate else {})
 
 
 def mixer_size(config: Any) -> int:
