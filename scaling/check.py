@@ -26,6 +26,7 @@ from arch.config import ARCHS, NORMS, ModelConfig
 from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
+from arch.model.mixer import Mixer
 from arch.presets import PAPER, SIZES, preset
 from arch.registry import Architecture, architecture, load_plugins
 from flops import count_params, decode_state
@@ -91,8 +92,9 @@ class Reading:
     def __init__(self, model: LanguageModel, ids: Tensor, cache: DecodeCache | None = None, keep: bool = False) -> None:
         self.mixed: list[Tensor] = []
         hooks = [
-            layer.mixer.register_forward_hook(lambda module, inputs, out: self.mixed.append(out[0]))
-            for layer in model.decoder.layers
+            module.register_forward_hook(lambda module, inputs, out: self.mixed.append(out[0]))
+            for module in model.modules()
+            if isinstance(module, Mixer)
         ]
         try:
             with torch.no_grad():

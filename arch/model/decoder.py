@@ -165,7 +165,8 @@ class Decoder(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
-        scales = {f"layers.{i}.mixer.{name}" for i, layer in enumerate(self.layers) for name in layer.mixer.time_scales}
+        mixers = [(name, module) for name, module in self.named_modules() if isinstance(module, Mixer)]
+        scales = {f"{name}.{scale}" for name, mixer in mixers for scale in mixer.time_scales}
         names = {name for name, p in self.named_parameters() if p.dim() < 2 or name in scales}
         return names | set(self.gammas.values())
 

@@ -140,7 +140,7 @@ WRONG = [
     ),
     (
         {"bias=False)": "bias=layer == 3)"},
-        r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has [\d,]*: .*mixer.down.bias",
+        r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has .*'mixer.down.bias': ",
     ),
     (
         {AFTER: AFTER + "        assert self.layer < 3, 'no more'\n        [][self.layer // 3]\n"},

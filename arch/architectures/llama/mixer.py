@@ -47,6 +47,12 @@ def decoding(cache: LayerCache) -> AbstractContextManager[None]:
     return sdpa_kernel(DECODING) if cache else nullcontext()
 
 
+def angles(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles, for hidden states like x."""
+    pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
+    return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
+
+
 class LlamaMixer(Mixer):
     mlp_activation: ClassVar[str] = "silu"  # eq. 6
 
@@ -63,17 +69,15 @@ class LlamaMixer(Mixer):
         return mixed, {"key": key, "value": value}
 
     @staticmethod
-    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles."""
-        pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
-        return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
+    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        return angles(config, positions, x)
 
     def _projected(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, rotated, and values, [B, T, H, p]. The values are a separate product: attention keeps them
         for the backward pass, and would keep the unrotated queries and keys with them."""
         projections = fused_linear(x, (self.project["query"], self.project["key"]), self.project["value"])
         query, key, value = (self.heads(y) for y in projections)
-        rotary = stream.rotary or self.rotary(self.config, stream.positions, query)
+        rotary = stream.rotary or angles(self.config, stream.positions, query)
         return *rotate_pairs(query, key, *rotary), value
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:

@@ -9,8 +9,8 @@ rotary base 10,000). Deviations: heads of d / h channels, where its smaller mode
 weights are the configuration's (`norm`).
 
 Options: `window`, of W tokens: token t reads tokens t - W + 1 .. t, and the cache holds W - 1; `position: none` (as
-hybrids' softmax layers may have, whose linear layers tell positions); `attention_gate`: y = (o * sigmoid(x W_g)) W_o, for
-each channel (Qiu et al. 2025, Gated Attention for Large Language Models, as Qwen3-Next has it).
+hybrids' softmax layers may have, whose linear layers tell positions); `attention_gate`: y = (o * sigmoid(x W_g)) W_o,
+for each channel (Qiu et al. 2025, Gated Attention for Large Language Models, as Qwen3-Next has it).
 
 Attention runs through PyTorch's SDPA: over the whole square, or with a window short enough in blocks of W queries, each
 of which reads 2 W keys (shape.blocks).
@@ -29,7 +29,7 @@ from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
 from ...model.positions import rotate_pairs
 from ...ops.fused.linear import fused_linear
-from ..llama.mixer import LlamaMixer, attention, decoding
+from ..llama.mixer import LlamaMixer, angles, attention, decoding
 from .shape import blocks, projections
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TransformerMixer(LlamaMixer):
 
     @staticmethod
     def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        return LlamaMixer.rotary(config, positions, x) if config.options.position == "rotary" else None
+        return angles(config, positions, x) if config.options.position == "rotary" else None
 
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value = self._projected(x, stream)
@@ -68,7 +68,7 @@ class TransformerMixer(LlamaMixer):
         if self.config.options.qk_norm:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.config.options.position == "rotary":
-            rotary = stream.rotary or LlamaMixer.rotary(self.config, stream.positions, query)
+            rotary = stream.rotary or angles(self.config, stream.positions, query)
             query, key = rotate_pairs(query, key, *rotary)
         return query, key, value
 
