@@ -39,11 +39,12 @@ def field_names() -> tuple[str, ...]:
 
 
 def field_types() -> dict[str, str]:
-    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None. An option that several
-    architectures have admits null if it does in one of them."""
+    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None; "int from 0" of an
+    option that may be 0. An option that several architectures have admits null if it does in one of them."""
     types = {field.name: kind_of(field) for field in dataclasses.fields(ModelConfig) if field.name in COMMON}
     for field in _all_options():
-        types[field.name] = max(types.get(field.name, ""), kind_of(field), key=len)
+        kind = kind_of(field) + " from 0" * (field.metadata["least"] == 0)
+        types[field.name] = max(types.get(field.name, ""), kind, key=len)
     return types
 
 

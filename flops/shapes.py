@@ -114,7 +114,9 @@ def _value(name: str, text: str, what: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise InputError(f"{what}: must be true or false, not {text!r}")
         return text.lower() == "true"
-    if kind == "int":
+    if kind == "int from 0" and text == "0":
+        return 0
+    if kind in ("int", "int from 0"):
         return whole(text, what, MOST_CONTEXT)
     if kind == "float":
         try:

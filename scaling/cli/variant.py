@@ -44,7 +44,7 @@ class Variant(Section):
     """What a variant's file may say."""
 
     plugins: Plugins = []  # first, since arch is judged after it
-    architectures: PatternsOfStudy = Patterns({})  # likewise
+    architectures: PatternsOfStudy = Patterns()  # likewise
     name: Name
     arch: Arch
     of: str | None = None

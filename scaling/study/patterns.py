@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
@@ -28,24 +26,12 @@ class Keys(Section):
     color: str | None = None
 
 
-@dataclass(frozen=True)
-class Patterns(Mapping[str, Mapping[str, Any]]):
+class Patterns(dict[str, dict[str, Any]]):
     """By name the arguments of `register_pattern`."""
-
-    named: Mapping[str, Mapping[str, Any]]
-
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        return self.named[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.named)
-
-    def __len__(self) -> int:
-        return len(self.named)
 
     def register(self) -> None:
         """Let the names mean these patterns in this process, which may have read another study's."""
-        for name, pattern in self.named.items():
+        for name, pattern in self.items():
             register_pattern(name, **pattern)
 
 
@@ -54,7 +40,7 @@ def _read(raw: Any) -> Patterns:
         return raw
     if not isinstance(raw, dict) or not all(isinstance(pattern, dict) for pattern in raw.values()):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
-    patterns = {}
+    patterns = Patterns()
     for name, given in raw.items():
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
@@ -65,7 +51,7 @@ def _read(raw: Any) -> Patterns:
             register_pattern(name, **patterns[name])
         except InputError as error:
             refuse_at(str(error), name)
-    return Patterns(patterns)
+    return patterns
 
 
 def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:

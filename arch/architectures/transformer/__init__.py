@@ -57,8 +57,8 @@ def kv_heads(n_heads: int) -> int:
 
 
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The d_ffn that gives a layer as many parameters as the others have, 4 d^2 + 3 d g, to a multiple of 8: what
-    grouped keys and values save, and a gate costs, is the MLP's."""
+    """The d_ffn that gives a layer as many parameters as the others have, 4 d^2 + 3 d g, to a multiple of 8, of 16 from
+    a width of 256 on and of 64 from 1,024 on: what grouped keys and values save, and a gate costs, is the MLP's."""
     fields = shape | {name: changes[name] for name in ("d_model", "n_heads") if name in changes}
     names = ("n_kv_heads", "attention_gate")
     options = TransformerOptions(**{name: changes[name] for name in names if name in changes})
@@ -69,8 +69,9 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     if options.n_kv_heads is None:
         options = TransformerOptions(n_kv_heads=kv_heads(fields["n_heads"]), attention_gate=options.attention_gate)
     mixer = mixer_size(SimpleNamespace(**fields, options=options))
-    left = matrices(1, fields["d_model"], shape["d_ffn"]) - mixer
-    return {"d_ffn": max(8, 8 * round(left / (3 * fields["d_model"]) / 8))}
+    width, left = fields["d_model"], matrices(1, fields["d_model"], shape["d_ffn"]) - mixer
+    step = 8 if width < 256 else 16 if width < 1024 else 64
+    return {"d_ffn": max(step, step * round(left / (3 * width) / step))}
 
 
 def mixer_class() -> type[Mixer]:

@@ -17,6 +17,7 @@ from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 from tests.registries import as_registered
 
+from ..eighth import ROOT
 from ..small_runs import BATCH, exact_rows, make_run, train
 
 STUDY = """
@@ -137,3 +138,21 @@ def test_a_hybrid_resumes_to_the_same_bits_and_its_checkpoint_travels(tmp_path):
     total, n_tokens = done.stdout.split()
     expected = load_model(weights[0].parent)(input_ids=torch.arange(40)[None]).logits.double().sum().item()
     assert float(total) == pytest.approx(expected, rel=1e-4) and int(n_tokens) == 43
+
+
+def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
+    """Its two files, and its checks of both architectures."""
+    page = (ROOT / "docs" / "adding.md").read_text()
+    for name, language in (("average.py", "python"), ("average.yaml", "yaml")):
+        text = page.partition(f"```{language}\n# {name}\n")[2].partition("```\n")[0]
+        assert 5 < text.count("\n") < 41
+        (tmp_path / name).write_text(text)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    for words in (["average", "--plugin", "average"], ["average-3to1", "--study", "average.yaml"]):
+        assert " ".join(["python -m scaling.check", *words]) in page
+        command = [sys.executable, "-m", "scaling.check", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.count("  ok  ") == 12, done.stdout + done.stderr
+    command = [sys.executable, "-m", "scaling", "plan", "average.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "average-3to1-n100k-c128-s0" in done.stdout, done.stdout + done.stderr
