@@ -66,7 +66,7 @@ class Sweep(Part):
     """
 
     name: Name
-    architectures: PatternsOfStudy = Patterns()
+    architectures: PatternsOfStudy = Field(default_factory=Patterns)
     archs: Annotated[list[Arch], Distinct]
     problems: Annotated[list[Problem], Distinct]
     widths: Annotated[list[Count], Distinct]

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from arch.amounts import count
 from arch.config import means, reads
 from arch.errors import InputError, nearest
@@ -44,7 +46,7 @@ class Variant(Section):
     """What a variant's file may say."""
 
     plugins: Plugins = []  # first, since arch is judged after it
-    architectures: PatternsOfStudy = Patterns()  # likewise
+    architectures: PatternsOfStudy = Field(default_factory=Patterns)  # likewise
     name: Name
     arch: Arch
     of: str | None = None
