@@ -45,7 +45,8 @@ def kept(cfg: ModelConfig, T: int, a: int) -> Lines:
     rows, keys = (count * window, 2 * count * window) if count else (T, T)
     lines = {"mixer.projections": a * T * d * (3.0 if cfg.options.attention_gate else 1.0)}
     lines["mixer.core"] = a * 2 * (rows * d + keys * (d if masked else kv_width(cfg))) + F * rows * cfg.n_heads
-    return lines | ({"mixer.blocks": a * (T * d + 2 * window * rows)} if count else {})
+    sliced = 0 if cfg.options.attention_gate else T * d  # the blocks' output, without what fills up the last one
+    return lines | ({"mixer.blocks": a * (sliced + 2 * window * rows)} if count else {})
 
 
 def square_mask(cfg: ModelConfig, T: int, kernels: bool) -> float:
