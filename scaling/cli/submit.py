@@ -15,6 +15,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from arch.tables import text_table
+from flops.registry import entry_of
 from flops.tables import duration
 from jobs import records, slurm, status
 from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
@@ -99,7 +100,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
         if not dry_run:
             settle(records.submissions(request.study.directory))
         drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not silence)
-        _warn(confounded(request.runs))
+        _warn([*confounded(request.runs), *_without_memory(request.runs)])
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
@@ -117,6 +118,13 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
     print(f"scripts and logs: {submission.path}")
     study.say_next("status")
+
+
+def _without_memory(runs: Sequence[RunSpec]) -> list[str]:
+    """A line where memory cannot be requested by what training takes."""
+    archs = dict.fromkeys(kind.arch for run in runs for kind in run.config.kinds)
+    unknown = [arch for arch in archs if entry_of(arch).memory is None]
+    return [f"memory of {arch} is not known, since its costs have none: give it in jobs.resources" for arch in unknown]
 
 
 def cancel(study: RunsOptions) -> None:
