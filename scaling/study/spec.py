@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.amounts import counted
-from arch.config import ModelConfig, means, reads
+from arch.config import PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
@@ -334,7 +334,8 @@ def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
     first_of: dict[str, RunSpec] = {}
     for run in runs:
         # chunks are a way to compute the same model
-        shape = {key: value for key, value in run.model.items() if key != "chunk_size" and means(run.arch, key)}
+        of_model = {key for key in run.model if key in PATTERN or (key != "chunk_size" and means(run.arch, key))}
+        shape = {key: run.model[key] for key in sorted(of_model)}
         first = first_of.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
         if run.is_forecast and first.size != run.size:
             raise ValueError(
