@@ -85,10 +85,10 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     request, dry_run = study.request(), options.dry_run
     check_evaluations(request)
     request.check_rates()
-    check_architectures(request)
     _warn(check_corpus(request))
     if not dry_run:
         slurm.require()
+        check_architectures(request)
     _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path

@@ -301,10 +301,18 @@ def _differing(changes: Keys, section: Any, other: Any) -> Keys:
     """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
     if other is None:
         return changes
-    first, second = (
-        each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (section, other)
-    )
-    return {field: value for field, value in changes.items() if first[field] != second[field]}
+    pairs = list(zip(_by_kind(section), _by_kind(other), strict=True))
+    return {
+        field: value
+        for field, value in changes.items()
+        if any(first.get(field) != second.get(field) for first, second in pairs)
+    }
+
+
+def _by_kind(section: Any) -> list[dict[str, Any]]:
+    """The fields of a section, or of each kind of a model's layers."""
+    kinds = section.kinds if isinstance(section, ModelConfig) else [section]
+    return [kind.to_dict() if isinstance(kind, ModelConfig) else kind.model_dump() for kind in kinds]
 
 
 def _check_target(target: int | None, resolved: Resolved, where: str) -> None:

@@ -71,6 +71,8 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
     run = spec.runs("arch=hgrn2-3to1,size=n30k")[0]
     hgrn2, llama = run.config.kinds
     assert (hgrn2.options.input_gate, llama.options.rope_base) == ("own", 500)
+    changed = load_study(spec.path, ["model.rope_base=600", "model.input_gate=own"]).runs("arch=hgrn2-3to1,size=n30k")
+    assert changed[0].run_id.endswith("-s0-rope_base600") and changed[0].config.kinds[1].options.rope_base == 600
 
 
 @pytest.mark.parametrize(
