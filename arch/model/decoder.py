@@ -30,12 +30,15 @@ class Decoder(nn.Module):
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.document_start_id: int | None = None  # see forward
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.tpe = mixer_of(config.kinds[0].arch).position_encoding(config.kinds[0])  # stored weights have this name
+        self.kinds = [(kind, mixer_of(kind.arch)) for kind in config.kinds]
+        self.kind_of_layer = [kind.arch for kind, _ in config.by_layer]
+        first, mixer = self.kinds[0]
+        self.tpe = mixer.position_encoding(first)  # stored weights have this name
         self.has_kv_cache = not config.constant_state
         self.register_parameter("gamma", None)
         self.gammas: dict[str, str] = {}  # the parameter of each kind that has lower bounds
-        for kind in config.kinds:
-            if (shape := mixer_of(kind.arch).gamma_shape(kind)) is not None:
+        for kind, mixer in self.kinds:
+            if (shape := mixer.gamma_shape(kind)) is not None:
                 self.gammas[kind.arch] = f"gamma_{kind.arch}" if self.gammas else "gamma"
                 self.register_parameter(self.gammas[kind.arch], nn.Parameter(torch.empty(shape)))
         self.layers = nn.ModuleList(Layer(kind, index) for kind, index in config.by_layer)
@@ -72,14 +75,14 @@ class Decoder(nn.Module):
                 layout.document_starts,
                 layout.attention_mask,
                 backend,
-                self._bounds(kind),
-                mixer_of(kind.arch).rotary(kind, layout.positions, x),
+                self._bounds(kind, mixer),
+                mixer.rotary(kind, layout.positions, x),
             )
-            for kind in self.config.kinds
+            for kind, mixer in self.kinds
         }
         first: LayerCache = {}
         if self.tpe is not None:
-            x, first = self.tpe(x, streams[self.config.kinds[0].arch], {} if cache is None else cache.first)
+            x, first = self.tpe(x, streams[self.kind_of_layer[0]], {} if cache is None else cache.first)
         caches: list[LayerCache] = []
         recompute = self.gradient_checkpointing and self.training
         # a layer that is computed again casts its own
@@ -106,8 +109,8 @@ class Decoder(nn.Module):
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
         together = all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
         following = [*(layer.mixer_norm for layer in self.layers[1:]), self.norm] if together else []
-        for index, (layer, (kind, _)) in enumerate(zip(self.layers, self.config.by_layer, strict=True)):
-            stream = streams[kind.arch]
+        for index, layer in enumerate(self.layers):
+            stream = streams[self.kind_of_layer[index]]
             layer_cache = {} if cache is None else cache.layers[index]
             if recompute:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
@@ -125,12 +128,12 @@ class Decoder(nn.Module):
         assert branch is not None
         return self.norm.add(x, branch)[1]
 
-    def _bounds(self, kind: ModelConfig) -> tuple[Tensor, ...] | None:
+    def _bounds(self, kind: ModelConfig, mixer: type[Mixer]) -> tuple[Tensor, ...] | None:
         """The bounds [channels] of each layer of a kind, split in one operation so that their gradients are joined in
         one; None where it has none."""
         if kind.arch not in self.gammas:
             return None
-        bounds = mixer_of(kind.arch).bounds(kind, getattr(self, self.gammas[kind.arch]))
+        bounds = mixer.bounds(kind, getattr(self, self.gammas[kind.arch]))
         # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
         return bounds.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
 
@@ -142,7 +145,7 @@ class Decoder(nn.Module):
         parameters as their modules say. The papers state no rule.
         """
         std = self.config.init_std
-        writers = sum(kind.n_layers * (2 if mixer_of(kind.arch).has_mlp else 1) for kind in self.config.kinds)
+        writers = sum(kind.n_layers * (2 if mixer.has_mlp else 1) for kind, mixer in self.kinds)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():
@@ -154,9 +157,9 @@ class Decoder(nn.Module):
                     parameter.normal_(0.0, std, generator=generator)
                 else:
                     parameter.fill_(1.0)
-        for kind in self.config.kinds:
+        for kind, mixer in self.kinds:
             if kind.arch in self.gammas:
-                mixer_of(kind.arch).reset_gamma(kind, getattr(self, self.gammas[kind.arch]), generator)
+                mixer.reset_gamma(kind, getattr(self, self.gammas[kind.arch]), generator)
         if self.tpe is not None:
             self.tpe.reset_own_parameters(generator)
         for module in self.modules():
