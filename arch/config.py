@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .architectures import register_all
 from .errors import InputError, nearest
-from .options import COMMON, check_choice, check_float, check_size, kind_of
-from .registry import ARCHITECTURES, architecture, archs_with, has_option
+from .options import COMMON, Options, check_choice, check_float, check_size, kind_of
+from .registry import ARCHITECTURES, architecture, archs_with, has_option, kinds_of
 from .registry import NORMS as NORMS
 
 ARCHS = register_all()  # the names of the architectures of this package
 RESIDUAL_DTYPES = ("auto", "fp32")
 LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
+OF_A_KIND = ("n_heads", "d_ffn", "norm", "norm_eps", "chunk_size")  # of COMMON: what layers of a pattern may differ in
+OF_ALL = tuple(field for field in COMMON if field not in ("arch", "n_layers", *OF_A_KIND))
+PATTERN = ("layers", "kinds")  # the keys of a pattern in files
 
 
 def reads(arch: str, field: str) -> bool:
@@ -26,7 +29,7 @@ def reads(arch: str, field: str) -> bool:
 def means(arch: str, field: str) -> bool:
     """Whether models of an architecture that differ only in this field are different models: False for fields that it
     does not have, and for common fields that it ignores."""
-    return reads(arch, field) and field not in architecture(arch).options.ignored
+    return any(reads(kind, field) and field not in architecture(kind).options.ignored for kind in kinds_of(arch))
 
 
 def field_names() -> tuple[str, ...]:
@@ -36,11 +39,12 @@ def field_names() -> tuple[str, ...]:
 
 
 def field_types() -> dict[str, str]:
-    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None. An option that several
-    architectures have admits null if it does in one of them."""
+    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None; "int from 0" of an
+    option that may be 0. An option that several architectures have admits null if it does in one of them."""
     types = {field.name: kind_of(field) for field in dataclasses.fields(ModelConfig) if field.name in COMMON}
     for field in _all_options():
-        types[field.name] = max(types.get(field.name, ""), kind_of(field), key=len)
+        kind = kind_of(field) + " from 0" * (field.metadata["least"] == 0)
+        types[field.name] = max(types.get(field.name, ""), kind, key=len)
     return types
 
 
@@ -66,6 +70,10 @@ class ModelConfig:
     `norm` and `options` may be None: construction fills in the architecture's, and options that follow from other
     fields, so that no field stays unresolved. Mamba has no gated MLP and ignores `d_ffn`. Raises InputError for sizes
     that cannot work, and for fields that contradict each other.
+
+    The layers of a pattern are of several kinds (`patterned` makes its configuration). `layers` names the architecture
+    of each layer of a period, `parts` has the configuration of each kind: that of a model of its layers alone, whose
+    n_layers is their number. What differs by kind (OF_A_KIND) is there; the model's own is that of its first layer.
     """
 
     arch: str
@@ -95,9 +103,17 @@ class ModelConfig:
     """Precision of the residual stream under autocast: the compute dtype (auto) or fp32."""
     options: Any = None
     """The architecture's options, an instance of its subclass of Options."""
+    layers: tuple[str, ...] = ()
+    """Of a pattern: the architecture of each layer of a period."""
+    parts: tuple[ModelConfig, ...] = ()
+    """Of a pattern: the configuration of each kind of layer."""
 
     def __post_init__(self) -> None:
+        if self.layers:
+            return  # `patterned` made it of configurations that were judged
         own = architecture(self.arch)
+        if own.layers:
+            raise InputError(f"model.layers: {self.arch} is a pattern: give its layers and kinds")
         if not isinstance(self.tie_embeddings, bool):
             raise InputError(f"model.tie_embeddings must be true or false, not {self.tie_embeddings!r}")
         for name in ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size"):
@@ -131,13 +147,43 @@ class ModelConfig:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
 
+    @property
+    def kinds(self) -> tuple[ModelConfig, ...]:
+        """The configuration of each kind of layer, in the order of their first layers: what n_layers of a kind cost
+        together, and have in common, is what a model of them has. A model that is no pattern is of one kind."""
+        return self.parts or (self,)
+
+    @property
+    def by_layer(self) -> list[tuple[ModelConfig, int]]:
+        """Of each layer its kind, and its index among the layers of that kind."""
+        kinds, count = {kind.arch: kind for kind in self.kinds}, dict.fromkeys((kind.arch for kind in self.kinds), 0)
+        layers = []
+        for index in range(self.n_layers):
+            arch = self.layers[index % len(self.layers)] if self.layers else self.arch
+            layers.append((kinds[arch], count[arch]))
+            count[arch] += 1
+        return layers
+
+    @property
+    def constant_state(self) -> bool:
+        """Whether the decode state has the same size after any number of tokens."""
+        return all(architecture(kind.arch).constant_state for kind in self.kinds)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the common fields, then the architecture's options."""
-        return {name: getattr(self, name) for name in COMMON} | dataclasses.asdict(self.options)
+        """Plain data: the common fields, then the architecture's options, or the layers of a pattern with the fields of
+        each kind."""
+        fields = {name: getattr(self, name) for name in COMMON}
+        if not self.layers:
+            return fields | dataclasses.asdict(self.options)
+        own = {kind.arch: _without(kind.to_dict(), ("arch", "n_layers", *OF_ALL)) for kind in self.parts}
+        return _without(fields, OF_A_KIND) | {"layers": list(self.layers), "kinds": own}
 
     def identity(self) -> dict[str, Any]:
         """The fields and options that differ from their defaults, which a run's hash is made of: a new option changes
         no hash."""
+        if self.layers:
+            kinds = {kind.arch: kind.identity() for kind in self.parts}
+            return {"arch": self.arch, "layers": list(self.layers), "kinds": kinds}
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         defaults |= {"norm": architecture(self.arch).norm} | self.options.defaults() | self.options.derived(self)
         return {name: value for name, value in self.to_dict().items() if value != defaults[name]}
@@ -145,41 +191,112 @@ class ModelConfig:
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes` of common fields and options. Options that follow from other fields are derived again
         unless they are given."""
-        check_fields(changes.get("arch", self.arch), changes)
+        if self.layers:
+            part_of = {kind.arch: kind for kind in self.parts}
+            check_fields(part_of, changes)
+
+            def layers_of(kind: str, n_layers: int) -> ModelConfig:
+                return part_of[kind].replace(**read_by(kind, changes) | {"n_layers": n_layers})
+
+            return patterned(self.arch, self.layers, changes.get("n_layers", self.n_layers), layers_of)
+        check_fields([changes.get("arch", self.arch)], changes)
         derived = self.options.derived(self)
         fields = self.to_dict()
         underived = {name: None for name, value in derived.items() if fields[name] == value}
         return ModelConfig.from_dict(fields | underived | changes)
 
+    def shortened(self, n_layers: int) -> ModelConfig:
+        """The same model with at most `n_layers` layers; of a pattern one period at least."""
+        if not self.layers:
+            return dataclasses.replace(self, n_layers=min(n_layers, self.n_layers))
+        return self.replace(n_layers=min(-(-n_layers // len(self.layers)) * len(self.layers), self.n_layers))
+
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """From plain data. Raises InputError for a missing key, and as `check_fields` does."""
+        if fields.get("layers"):
+            return _pattern_from(fields)
         missing = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
         if missing := [name for name in missing if name not in fields]:
             raise InputError(f"model: missing {', '.join(missing)}")
         own = architecture(fields["arch"])
-        check_fields(own.name, fields)
+        check_fields([own.name], fields)
         options = own.options(**{name: fields[name] for name in own.options.names() if name in fields})
         return cls(**{name: fields[name] for name in COMMON if name in fields}, options=options)
 
 
-def check_fields(arch: str, fields: Mapping[str, Any]) -> None:
+def patterned(
+    arch: str, layers: Sequence[str], n_layers: int, layers_of: Callable[[str, int], ModelConfig]
+) -> ModelConfig:
+    """The configuration of `n_layers` layers whose architectures follow the period `layers`. layers_of(kind, number):
+    the configuration of so many layers of an architecture. Raises InputError where the depth is no whole number of
+    periods."""
+    check_size("n_layers", n_layers)
+    if n_layers % len(layers):
+        raise InputError(
+            f"model.n_layers={n_layers}: {arch} repeats {len(layers)} layers ({', '.join(layers)}): give a multiple of "
+            f"{len(layers)}, by a shape, a ladder or model.n_layers"
+        )
+    if alone := [kind for kind in layers if not architecture(kind).in_patterns and set(layers) != {kind}]:
+        raise InputError(f"{arch}: {alone[0]} encodes positions before all layers: it cannot stand between others")
+    counts = {kind: list(layers).count(kind) * n_layers // len(layers) for kind in dict.fromkeys(layers)}
+    parts = tuple(layers_of(kind, count) for kind, count in counts.items())
+    shared = {field: getattr(parts[0], field) for field in (*OF_ALL, *OF_A_KIND)}
+    return ModelConfig(arch=arch, n_layers=n_layers, options=Options(), layers=tuple(layers), parts=parts, **shared)
+
+
+def _without(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def _pattern_from(fields: Mapping[str, Any]) -> ModelConfig:
+    """A pattern's configuration from plain data."""
+    layers, kinds = fields["layers"], fields.get("kinds")
+    shared = {name: fields[name] for name in OF_ALL if name in fields}
+    if (
+        not (isinstance(layers, (list, tuple)) and isinstance(kinds, dict) and all(isinstance(k, str) for k in layers))
+        or set(layers) != set(kinds)
+        or any(not isinstance(own, dict) or set(own) & {*OF_ALL, "arch", "n_layers"} for own in kinds.values())
+        or any(name not in (*COMMON, *PATTERN) for name in fields)
+    ):
+        raise InputError("model.layers: a pattern has layers, and the fields of each of its kinds in model.kinds")
+
+    def layers_of(kind: str, n_layers: int) -> ModelConfig:
+        return ModelConfig.from_dict({**shared, **kinds[kind], "arch": kind, "n_layers": n_layers})
+
+    return patterned(str(fields.get("arch")), layers, fields.get("n_layers", 0), layers_of)
+
+
+def read_by(arch: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the fields that an architecture reads, but for its name."""
+    return {name: value for name, value in fields.items() if name != "arch" and reads(arch, name)}
+
+
+def check_fields(archs: Iterable[str], fields: Mapping[str, Any]) -> None:
     """Raise InputError for a field that does not exist, with the nearest valid name, and for an option of other
-    architectures whose value is not its default there."""
-    for name in [name for name in fields if not reads(arch, name)]:
+    architectures than `archs` whose value is not its default there."""
+    for name in [name for name in fields if not any(reads(arch, name) for arch in archs)]:
         others = archs_with(name)
         if name == "options":
             raise InputError("model.options: give an architecture's options flat, beside the other fields")
         if not others:
             raise InputError(f"unknown model key {name!r}{nearest(name, list(field_names()))}")
         if any(fields[name] != ARCHITECTURES[other].options.defaults()[name] for other in others):
-            raise InputError(f"model.{name} means nothing to {arch}, only to {', '.join(others)}: leave it out")
+            raise InputError(
+                f"model.{name} means nothing to {', '.join(archs)}, only to {', '.join(others)}: leave it out"
+            )
+
+
+def archs_in(fields: Mapping[str, Any]) -> list[str]:
+    """The architectures of the layers of a model's plain data."""
+    layers = fields.get("layers")
+    return list(map(str, layers)) if isinstance(layers, (list, tuple)) and layers else [str(fields.get("arch"))]
 
 
 def model_fields_in(content: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a file that are fields of ModelConfig, with their values."""
-    names = field_names()
+    names = (*field_names(), *PATTERN)
     return {name: value for name, value in content.items() if name in names}
 
 
-assert tuple(field.name for field in dataclasses.fields(ModelConfig)[:-1]) == COMMON
+assert tuple(field.name for field in dataclasses.fields(ModelConfig)[:-3]) == COMMON

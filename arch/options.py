@@ -26,14 +26,17 @@ LARGEST = 10**10  # of any size: a larger number is a typing error
 TYPES = ("int", "int | None", "float", "bool", "str")  # that an option may have, as written in the class
 
 
-def option(default: Any, *, choices: tuple[str, ...] = (), ablation: bool = False, largest: float = 1e12) -> Any:
+def option(
+    default: Any, *, choices: tuple[str, ...] = (), ablation: bool = False, largest: float = 1e12, least: int = 1
+) -> Any:
     """A field of an Options class.
 
     default: None for an integer that follows from the rest of the configuration (Options.derived); choices: the values
     of a string, the default first; ablation: whether a value other than the default changes the paper's model, so that
-    the paper's cost formulas need not hold; largest: the largest float.
+    the paper's cost formulas need not hold; largest: the largest float; least: the smallest integer.
     """
-    return dataclasses.field(default=default, metadata={"choices": choices, "ablation": ablation, "largest": largest})
+    metadata = {"choices": choices, "ablation": ablation, "largest": largest, "least": least}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,14 @@ def check_value(field: dataclasses.Field[Any], value: Any) -> None:
     elif kind == "float":
         check_float(field.name, value, field.metadata["largest"])
     elif value is not None or kind == "int":
-        check_size(field.name, value)
+        check_size(field.name, value, field.metadata["least"])
 
 
-def check_size(name: str, value: Any) -> None:
-    """Raise InputError unless `value` is a positive integer up to LARGEST."""
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise InputError(f"model.{name} must be a positive integer, not {value!r}")
+def check_size(name: str, value: Any, least: int = 1) -> None:
+    """Raise InputError unless `value` is an integer from `least` up to LARGEST."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        what = "a positive integer" if least == 1 else f"an integer, {least} or more"
+        raise InputError(f"model.{name} must be {what}, not {value!r}")
     if value > LARGEST:
         raise InputError(f"model.{name} is absurdly large: at most {LARGEST:,}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .config import ModelConfig, check_fields
+from .config import ModelConfig, check_fields, patterned, read_by
 from .errors import InputError, nearest
-from .registry import architecture
+from .registry import architecture, kinds_of
 from .sizes import PAPER, SIZES, TINY
 
 # Published models; their names have the family, the paper's sizes have plain names. LLaMA (Touvron et al. 2023), table
@@ -66,7 +66,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
     Raises InputError for an unknown architecture or size, and for changes that do not go together.
     """
     if size in PUBLISHED.get(architecture(arch).name, {}):
-        check_fields(arch, changes)
+        check_fields([arch], changes)
         return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]
     if size in TINY:
@@ -77,18 +77,30 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         layers, d_model, d_ffn = PAPER[size]
         shape = {"n_layers": layers, "n_heads": d_model // 128}
     else:
-        check_fields(arch, changes)
+        check_fields(kinds_of(arch), changes)
         raise InputError(f"unknown size {size!r}{nearest(size, list(sizes_of(arch)))}")
     return shaped(arch, size, shape | {"d_model": d_model, "d_ffn": d_ffn}, **changes)
 
 
 def shaped(arch: str, size: str, shape: Mapping[str, Any], **changes: object) -> ModelConfig:
     """The configuration of `arch` at a shared size. shape: the fields that all architectures share there (at least
-    n_layers, d_model, n_heads and d_ffn); the architecture's rule changes them, then `changes` do.
+    n_layers, d_model, n_heads and d_ffn); the architecture's rule changes them, then `changes` do. size: "" of a
+    ladder's, which all share the options that the architecture registered for ladders.
 
     Raises InputError as `preset` does.
     """
-    rule = architecture(arch).preset
-    check_fields(arch, changes)
+    check_fields(kinds_of(arch), changes)
+    known = architecture(arch)
+    if known.layers:
+        own_of = {kind: dict(own) for kind, own in known.own}
+
+        def layers_of(kind: str, n_layers: int) -> ModelConfig:
+            given = own_of.get(kind, {}) | read_by(kind, changes) | {"n_layers": n_layers}
+            return shaped(kind, size, shape, **given)
+
+        depth: Any = changes.get("n_layers", shape["n_layers"])
+        return patterned(arch, known.layers, depth, layers_of)
+    rule = known.preset
+    changes = changes if size else dict(known.ladder) | changes
     own = rule(size, dict(shape), dict(changes)) if rule else {}
     return ModelConfig.from_dict(dict(shape) | own | changes | {"arch": arch})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NORMS = ("srms", "rms", "layer")
 # Names of runs, --only and arch/size put other characters around a name.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+PATTERN_NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
 COLOR = re.compile(r"#[0-9a-f]{6}")
 # Names that an option cannot have: attributes of the class, and keys of config.json beside a model's fields.
 RESERVED = {
@@ -33,7 +34,7 @@ RESERVED = {
     *("plugin", "model_type", "architectures", "dtype", "auto_map", "tie_word_embeddings", "transformers_version"),
     "document_start_id",
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
-    *("copy", "json", "dict", "schema", "construct", "validate", "options"),
+    *("copy", "json", "dict", "schema", "construct", "validate", "options", "layers", "kinds"),
 }
 
 # (size, the fields that all architectures share at this size, the changes asked for) -> an architecture's own fields.
@@ -43,7 +44,7 @@ Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
 @dataclass(frozen=True)
 class Architecture:
     """The arguments of `register`; module: the caller; plugin: the module to import for this architecture, None for one
-    of this package."""
+    of this package. layers, own: of a pattern, as `register_pattern` takes them."""
 
     name: str
     mixer: Callable[[], type[Mixer]]
@@ -57,8 +58,11 @@ class Architecture:
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None
     hugging_face: Callable[[], Family] | None
     ladder: tuple[tuple[str, Any], ...]
+    in_patterns: bool
     module: str
     plugin: str | None
+    layers: tuple[str, ...] = ()
+    own: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
 
 ARCHITECTURES: dict[str, Architecture] = {}
@@ -79,6 +83,7 @@ def register(
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None = None,
     hugging_face: Callable[[], Family] | None = None,
     ladder: Mapping[str, Any] | None = None,
+    in_patterns: bool = True,
 ) -> None:
     """Add the architecture `name`, for studies, tools and plots.
 
@@ -90,7 +95,7 @@ def register(
     warn(models): a sentence on what confounds a study of these (name of the size, configuration), all of this
     architecture, or None. hugging_face: a function that imports and returns the Family of transformers whose weights it
     can read and write. ladder: values of its options that all sizes of a ladder share (flops/ladder.py), where `preset`
-    would give them by size.
+    would give them by size. in_patterns: whether its layers may stand between those of others.
 
     Only the same module may register a name again (a reload). Raises InputError for another module and for invalid
     arguments; nothing is registered then.
@@ -141,9 +146,77 @@ def register(
         warn=warn,
         hugging_face=hugging_face,
         ladder=tuple(sorted((ladder or {}).items())),
+        in_patterns=in_patterns,
         module=module,
         plugin=None if of_this_package else module,
     )
+
+
+def register_pattern(
+    name: str,
+    layers: Sequence[str],
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    label: str | None = None,
+    color: str | None = None,
+) -> None:
+    """Add the architecture `name` whose layers are of several kinds: `layers` names the architecture of each layer of a
+    period, which the depth of a model repeats. own: fields of the layers of a kind (heads, norm, options ..) that
+    differ from its own architecture's. A pattern of the same name is replaced. Raises InputError."""
+    names, fields = tuple(map(resolved, layers)), {resolved(kind): given for kind, given in (own or {}).items()}
+    if not PATTERN_NAME.fullmatch(name):
+        raise InputError(f"{name!r}: a name is small letters, digits, _ and -, and begins with a letter")
+    if name in ARCHITECTURES and not ARCHITECTURES[name].layers:
+        raise InputError(f"{name!r} is the name of an architecture already: choose another")
+    if color is not None and not COLOR.fullmatch(color):
+        raise InputError(f"color {color!r} is not written as #rrggbb")
+    if not names:
+        raise InputError("layers: name the architecture of each layer of a period")
+    for kind in (*names, *fields):
+        known = architecture(kind)
+        if known.layers:
+            raise InputError(f"layers: {kind} is a pattern itself: name the architectures of its layers")
+        if kind not in names:
+            raise InputError(f"{kind} is none of its layers: {', '.join(dict.fromkeys(names))}")
+    kinds = [architecture(kind) for kind in dict.fromkeys(names)]
+    ARCHITECTURES[name] = Architecture(
+        name=name,
+        mixer=kinds[0].mixer,
+        norm=kinds[0].norm,
+        options=Options,
+        preset=None,
+        label=label or name,
+        color=color,
+        aliases=(),
+        constant_state=all(kind.constant_state for kind in kinds),
+        warn=None,
+        hugging_face=None,
+        ladder=(),
+        in_patterns=False,
+        module=__name__,
+        plugin=None,
+        layers=_period(names),
+        own=tuple((kind, tuple(sorted(fields[kind].items()))) for kind in sorted(fields)),
+    )
+
+
+def _period(layers: tuple[str, ...]) -> tuple[str, ...]:
+    """The shortest period of a list of layers."""
+    whole = len(layers)
+    return next(layers[:n] for n in range(1, whole + 1) if whole % n == 0 and layers[:n] * (whole // n) == layers)
+
+
+def resolved(name: str) -> str:
+    """The architecture of which `name` is an alias, in small letters; else `name`."""
+    lower = name.strip().lower()
+    if lower in KNOWN:
+        return lower
+    return next((known.name for known in ARCHITECTURES.values() if lower in known.aliases), lower)
+
+
+def kinds_of(arch: str) -> tuple[str, ...]:
+    """The architectures of a pattern's layers, each once; of any other (arch,). Raises InputError for an unknown
+    one."""
+    return tuple(dict.fromkeys(architecture(arch).layers)) or (arch,)
 
 
 def _check_options(name: str, options: type[Options]) -> None:
@@ -188,21 +261,22 @@ def plugins() -> tuple[str, ...]:
 
 
 def has_option(arch: str, name: str) -> bool:
-    """Whether an architecture has an option of that name."""
-    return name in ARCHITECTURES[arch].options.names()
+    """Whether an architecture, or one of a pattern's kinds, has an option of that name."""
+    return any(name in ARCHITECTURES[kind].options.names() for kind in kinds_of(arch))
 
 
 def archs_with(name: str) -> tuple[str, ...]:
-    """The architectures that have an option of that name."""
-    return tuple(arch for arch in ARCHITECTURES if has_option(arch, name))
+    """The architectures that have an option of that name, without patterns."""
+    return tuple(known.name for known in ARCHITECTURES.values() if name in known.options.names())
 
 
 def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
     """A sentence for each architecture on what confounds a study of these (name of the size, configuration)."""
-    by_arch: dict[str, list[tuple[str, ModelConfig]]] = {}
+    by_kind: dict[tuple[str, str], list[tuple[str, ModelConfig]]] = {}
     for size, config in models:
-        by_arch.setdefault(config.arch, []).append((size, config))
-    rules = ((ARCHITECTURES[arch].warn, sized) for arch, sized in by_arch.items())
+        for kind in config.kinds:
+            by_kind.setdefault((config.arch, kind.arch), []).append((size, kind))
+    rules = ((ARCHITECTURES[kind].warn, sized) for (_, kind), sized in by_kind.items())
     return [line for warn, sized in rules if warn is not None and (line := warn(sized)) is not None]
 
 
@@ -240,16 +314,18 @@ def _has_registered(name: str) -> bool:
     return any(f"{part}.".startswith(f"{name}.") for arch in of_plugins for part in (arch.plugin, arch.module))
 
 
-def plugin_of(arch: str) -> str | None:
-    """The module to import before `arch` is known; None for an architecture of this package."""
-    return ARCHITECTURES[arch].plugin if arch in ARCHITECTURES else None
+def plugins_of(archs: Iterable[str]) -> list[str]:
+    """The modules to import before architectures (of which none is a pattern) are known."""
+    known = [ARCHITECTURES[arch].plugin for arch in archs if arch in ARCHITECTURES]
+    return list(dict.fromkeys(plugin for plugin in known if plugin is not None))
 
 
-def require(arch: str, plugin: str | None, where: str) -> None:
-    """Raise InputError where a model's architecture is not known, naming the plugin that it was saved with. This
+def require(archs: Iterable[str], plugin: str | None, where: str) -> None:
+    """Raise InputError where an architecture of a model is not known, naming the plugin that it was saved with. This
     imports nothing: a file must not decide what code runs.
     """
-    if arch in KNOWN:
+    arch = next((arch for arch in archs if arch not in KNOWN), None)
+    if arch is None:
         return
     if plugin:
         raise InputError(f"{where}: architecture {arch!r} comes from the plugin {plugin!r}: import it first (--plugin)")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from arch.config import ModelConfig
 
-from .entry import Lines
+from .entry import Lines, summed
 from .registry import entry_of
 
 
@@ -35,18 +35,25 @@ def qualified(name: str, assumption: str, holds: bool) -> str:
 def appendix_forward(cfg: ModelConfig, context_length: int, sequences: int = 1) -> Lines:
     """Forward FLOP per token by operation, of an architecture whose entry has an `appendix`; what is spent once a step
     is divided among the tokens of `sequences`."""
-    entry = entry_of(cfg.arch)
-    assert entry.appendix is not None
-    d, v, g, layers = float(cfg.d_model), float(cfg.vocab_size), float(cfg.d_ffn), cfg.n_layers
-    lines = {name: layers * flop for name, flop in entry.appendix(cfg, context_length).items()}
-    lines |= {f"ffn.{name}": layers * 2 * d * g for name in ("gate", "up", "down")} | {"ffn.gating": layers * g}
-    lines |= {"embedding": 2 * d * v, "head": 2 * d * v}
-    return lines | entry.appendix_once(cfg, context_length, sequences)
+    d, v, parts = float(cfg.d_model), float(cfg.vocab_size), list[Lines]()
+    for kind in cfg.kinds:
+        entry = entry_of(kind.arch)
+        assert entry.appendix is not None
+        layers, g = kind.n_layers, float(kind.d_ffn)
+        lines = {name: layers * flop for name, flop in entry.appendix(kind, context_length).items()}
+        lines |= {f"ffn.{name}": layers * 2 * d * g for name in ("gate", "up", "down")} | {"ffn.gating": layers * g}
+        parts += [lines, entry.appendix_once(kind, context_length, sequences)]
+    return summed(parts) | {"embedding": 2 * d * v, "head": 2 * d * v}
 
 
 def paper_forward(cfg: ModelConfig, context_length: int) -> Lines:
     """Table 1 by operation: A.1 with g = 8d/3 and B = t = d/h, without embedding and head, LLaMA's softmax function,
     Tpe, HGRN2's lower bound, and (correction 3) cosFormer2's Lrpe."""
+    return summed(_paper_layers(kind, context_length) for kind in cfg.kinds)
+
+
+def _paper_layers(cfg: ModelConfig, context_length: int) -> Lines:
+    """Of the layers of one kind."""
     entry = entry_of(cfg.arch)
     assert entry.appendix is not None
     d, p = float(cfg.d_model), float(cfg.head_dim)

@@ -16,7 +16,7 @@ from arch.config import ModelConfig
 from arch.console import run_app
 from arch.errors import InputError, choice
 from arch.presets import preset
-from arch.registry import load_plugins
+from arch.registry import load_plugins, resolved
 
 from . import views
 from .budget import budget as buy
@@ -26,7 +26,7 @@ from .conventions import CONVENTIONS, RECOMPUTE
 from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
 from .laws import load_laws
 from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
-from .shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of, without_alias
+from .shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of
 from .sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
 from .study_sizes import study_yaml
 from .tables import FORMATS, emit, format_of, warn
@@ -389,7 +389,7 @@ def budget(
     flops = compute(c, unit, "--compute")
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     laws = load_laws(law)
-    rows = buy(laws, flops, batch, [without_alias(name) for name in archs or []])
+    rows = buy(laws, flops, batch, [resolved(name) for name in archs or []])
     if not extrapolate:
         refuse_far(laws, flops, rows)
     messages = warnings(laws, rows)

@@ -22,9 +22,9 @@ from arch.errors import InputError, choice
 
 from .appendix import appendix_forward, paper_forward
 from .entry import Entry, Lines
-from .forward import backward_excess, forward_products, recomputed_products
+from .forward import backward_excess, forward_products, recomputed_products, setup_products
 from .params import EMBEDDING, count_params, require_count
-from .registry import entry_of
+from .registry import entries_of, entry_of
 
 CONVENTIONS = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")
 RECORDED = ("paper", "exact", "6nd")  # those of `cost_table`, which run.json keeps
@@ -53,7 +53,7 @@ def _exact(cfg: ModelConfig, context: int, sequences: int) -> Lines:
 
 
 def _needed_products(cfg: ModelConfig, context: int) -> Lines:
-    setup = entry_of(cfg.arch).setup(cfg, context)
+    setup = setup_products(cfg, context)
     return {k: v for k, v in forward_products(cfg, context).items() if k not in setup and k != SOFTMAX_MASKED}
 
 
@@ -84,8 +84,10 @@ _FORWARD: dict[str, Callable[[ModelConfig, int, int], Lines]] = {
 
 
 @lru_cache(maxsize=4096)
-def _lines(entry: Entry, cfg: ModelConfig, convention: str, context: int, sequences: int, part: str) -> Lines:
-    """`entry` is that of the architecture now: a plugin may register another."""
+def _lines(
+    entries: tuple[Entry, ...], cfg: ModelConfig, convention: str, context: int, sequences: int, part: str
+) -> Lines:
+    """`entries` are those of the architectures now: a plugin may register others."""
     factor = {"forward": 1.0, "backward": 2.0, "train": 3.0}[part]
     lines = {name: factor * flop for name, flop in _FORWARD[convention](cfg, context, sequences).items() if flop}
     if convention == "executed" and part != "forward":
@@ -98,7 +100,7 @@ def _lines(entry: Entry, cfg: ModelConfig, convention: str, context: int, sequen
 
 def costs_as_published(cfg: ModelConfig) -> bool:
     """Whether the matrix products are those of the same configuration without ablations, whose cost table 1 gives."""
-    return _costs_as_published(entry_of(cfg.arch), cfg)
+    return all(_costs_as_published(entry_of(kind.arch), kind) for kind in cfg.kinds)
 
 
 @lru_cache(maxsize=4096)
@@ -111,10 +113,12 @@ def _costs_as_published(entry: Entry, cfg: ModelConfig) -> bool:
 def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
     """The conventions under which `cfg` has a FLOP count: all, but for those of the paper outside its architectures,
     and for their ablations that change the matrix products."""
-    entry = entry_of(cfg.arch)
-    covered = entry.appendix is not None
-    published = (entry.paper is not None or covered) and costs_as_published(cfg)
-    covers = {"paper": published and entry.paper is not None, "appendix": published and covered}
+    entries = entries_of(cfg)
+    paper, appendix = (
+        all(part is not None for part in parts) for parts in zip(*((e.paper, e.appendix) for e in entries), strict=True)
+    )
+    published = (paper or appendix) and costs_as_published(cfg)
+    covers = {"paper": published and paper, "appendix": published and appendix}
     return tuple(name for name in CONVENTIONS if covers.get(name, True))
 
 
@@ -130,8 +134,9 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
     for name, value in (("context length", context), ("number of sequences", sequences)):
         require_count(name, value)
     if convention in OF_THE_PAPER and convention not in conventions_of(cfg):
-        published = costs_as_published(cfg) or entry_of(cfg.arch).paper is None
-        changed = [] if published else [f"{k}={v}" for k, v in cfg.identity().items() if k in cfg.options.ablations()]
+        published = costs_as_published(cfg) or any(entry.paper is None for entry in entries_of(cfg))
+        used = [(k, v, kind.options) for kind in cfg.kinds for k, v in kind.identity().items()]
+        changed = [] if published else [f"{k}={v}" for k, v, options in used if k in options.ablations()]
         model = f"{cfg.arch} with {', '.join(changed)}" if changed else cfg.arch
         others = " or ".join(conventions_of(cfg))
         raise InputError(f"convention {convention!r} has no formula for {model}: use {others}")
@@ -150,7 +155,7 @@ def by_module(
     context = checked(cfg, convention, context_length, sequences)
     if part not in PASSES:
         raise InputError(f"unknown pass {part!r}{choice(str(part), list(PASSES))}")
-    return dict(_lines(entry_of(cfg.arch), cfg, convention, context, sequences, part))
+    return dict(_lines(entries_of(cfg), cfg, convention, context, sequences, part))
 
 
 def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
@@ -161,19 +166,18 @@ def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int
     """
     context = checked(cfg, convention, context_length)
     if convention == "paper":
-        bracket = entry_of(cfg.arch).paper
-        assert bracket is not None
-        return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * bracket(cfg, context)
+        of_kinds = [(entry.paper, kind) for entry, kind in zip(entries_of(cfg), cfg.kinds, strict=True)]
+        layers = sum(kind.n_layers * bracket(kind, context) for bracket, kind in of_kinds if bracket is not None)
+        return 72.0 * float(cfg.d_model) ** 2 * layers
     if convention == "exact":  # divided last: counts of matrix products are whole numbers, and their sum is exact
         return 3.0 * sum(_needed_products(cfg, context).values()) / context
-    return sum(_lines(entry_of(cfg.arch), cfg, convention, context, 1, "train").values())
+    return sum(_lines(entries_of(cfg), cfg, convention, context, 1, "train").values())
 
 
 def forward_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
     """FLOP to read one token, as `train_flops_per_token` counts: a third of it, but for `executed`."""
-    return sum(
-        _lines(entry_of(cfg.arch), cfg, convention, checked(cfg, convention, context_length), 1, "forward").values()
-    )
+    context = checked(cfg, convention, context_length)
+    return sum(_lines(entries_of(cfg), cfg, convention, context, 1, "forward").values())
 
 
 def hardware_by_module(
@@ -209,12 +213,12 @@ def hardware_flops_per_token(
 def cost_table(cfg: ModelConfig) -> dict[str, Any]:
     """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length, under
     each convention of RECORDED that covers the architecture."""
-    table = _cost_table(entry_of(cfg.arch), cfg)
+    table = _cost_table(entries_of(cfg), cfg)
     return table | {"flops_per_token_train": dict(table["flops_per_token_train"])}
 
 
 @lru_cache(maxsize=4096)
-def _cost_table(entry: Entry, cfg: ModelConfig) -> dict[str, Any]:
+def _cost_table(entries: tuple[Entry, ...], cfg: ModelConfig) -> dict[str, Any]:
     params = count_params(cfg)
     return {
         "n_params": params.total,

@@ -4,18 +4,31 @@ Embedding, MLP, block norms and head are the same for all and stand in params.py
 architecture of this package has a module in architectures/; a plugin registers an Entry of its own (registry.py).
 Source of the shapes: Scaling Laws for Linear Complexity Language Models (Shen et al. 2024), section 2 and appendix A.1.
 
+A pattern's costs are the sum over its kinds of layers (ModelConfig.kinds): the functions here get the configuration of
+one kind, whose n_layers is the number of its layers.
+
 Units: parameters are numbers; FLOP counts are floats, two for each multiply-add, of matrix products alone.
 Names: d width, h heads, p = d/h head dimension, t gate rank, e TPE dimension, T or n tokens, C chunk, N states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from arch.config import ModelConfig
 
 Lines = dict[str, float]
+
+
+def summed(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parts as one, what they have under the same name added up."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 def nothing(cfg: ModelConfig) -> dict[str, int]:
@@ -80,6 +93,7 @@ class Entry:
     state(cfg, T): numbers in one layer's decode state after T tokens of one sequence, name -> size; "state" is one of
     the sequence operation's, in fp32, all others (cache, convolution) are in the activations' dtype. None: unknown.
     state_once(cfg): the same of what the model has once.
+    unseen: lines of core whose products torch's FLOP counter does not see, as those of triangular solves.
     excess(cfg, T), once_excess, setup_excess: FLOP of the backward pass beyond twice the forward's of core, once_core
     and setup, by name: more products (positive) or fewer (negative). Default: none, two products for each.
     rounded(cfg), once_fp32(cfg): of a layer's `vectors`, the parameters that a bf16 checkpoint rounds, being matrices;
@@ -99,6 +113,7 @@ class Entry:
     has_mlp: bool = True
     state: Callable[[ModelConfig, int], dict[str, int]] | None = None
     state_once: Callable[[ModelConfig], dict[str, int]] = nothing
+    unseen: tuple[str, ...] = ()
     excess: Callable[[ModelConfig, int], Lines] = no_core
     once_excess: Callable[[ModelConfig, int], Lines] = no_core
     setup_excess: Callable[[ModelConfig, int], Lines] = no_core

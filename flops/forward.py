@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from arch.config import ModelConfig
 
+from .entry import summed
 from .params import layer_matrices
 from .registry import entry_of
 
@@ -20,23 +21,40 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
     torch.utils.flop_counter sees in a forward pass. `context_length` defaults to the configuration's.
     """
     context = cfg.context_length if context_length is None else context_length
-    entry = entry_of(cfg.arch)
-    products = dict(entry.once_core(cfg, context))
-    for name, size in layer_matrices(cfg).items():
-        products[name] = 2.0 * size * context * cfg.n_layers
-    for name, flop in entry.core(cfg, context).items():
-        products[name] = flop * cfg.n_layers
+    products = summed(entry_of(kind.arch).once_core(kind, context) for kind in cfg.kinds)
+    products |= summed(layers_products(kind, context) for kind in cfg.kinds)
     products["head"] = 2.0 * cfg.d_model * cfg.vocab_size * context
-    return {name: flop * sequences for name, flop in products.items()} | entry.setup(cfg, context)
+    products = {name: flop * sequences for name, flop in products.items()}
+    return products | setup_products(cfg, context)
+
+
+def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
+    """FLOP of one sequence in all layers of a kind, forward."""
+    matrices = {name: 2.0 * size * context for name, size in layer_matrices(kind).items()}
+    return {name: flop * kind.n_layers for name, flop in (matrices | entry_of(kind.arch).core(kind, context)).items()}
+
+
+def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
+    """Those of `layers_products` that torch's counter does not see, as the costs declare (Entry.unseen)."""
+    names = entry_of(kind.arch).unseen
+    return {name: flop for name, flop in layers_products(kind, context).items() if name in names}
+
+
+def setup_products(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """FLOP of products of parameters alone, of all kinds of layers."""
+    return summed(entry_of(kind.arch).setup(kind, context) for kind in cfg.kinds)
 
 
 def backward_excess(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
     """FLOP of the backward pass beyond twice `forward_products`, by module; negative where it has fewer products."""
     context = cfg.context_length if context_length is None else context_length
-    entry = entry_of(cfg.arch)
-    excess = {name: flop * cfg.n_layers for name, flop in entry.excess(cfg, context).items()}
-    excess |= entry.once_excess(cfg, context)
-    return {name: flop * sequences for name, flop in excess.items()} | entry.setup_excess(cfg, context)
+    parts, setup = list[dict[str, float]](), list[dict[str, float]]()
+    for kind in cfg.kinds:
+        entry = entry_of(kind.arch)
+        parts += [{name: flop * kind.n_layers for name, flop in entry.excess(kind, context).items()}]
+        parts += [entry.once_excess(kind, context)]
+        setup += [entry.setup_excess(kind, context)]
+    return {name: flop * sequences for name, flop in summed(parts).items()} | summed(setup)
 
 
 def backward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -52,11 +70,9 @@ def recomputed_products(cfg: ModelConfig, context_length: int | None = None, seq
     """FLOP of the products that gradient checkpointing computes again: a layer's forward pass, but for its last matrix,
     whose output no gradient reads (PyTorch stops there). TPE, embedding and head lie outside the layers."""
     context = cfg.context_length if context_length is None else context_length
-    entry = entry_of(cfg.arch)
-    outside = {"head", *entry.once_core(cfg, context), *entry.setup(cfg, context)}
-    outside.add("ffn.down" if entry.has_mlp else "mixer.o")
-    return {
-        f"{name}.again": flop
-        for name, flop in forward_products(cfg, context, sequences).items()
-        if name not in outside and flop
-    }
+    lines = []
+    for kind in cfg.kinds:
+        last = "ffn.down" if entry_of(kind.arch).has_mlp else "mixer.o"
+        products = layers_products(kind, context).items()
+        lines.append({f"{name}.again": flop * sequences for name, flop in products if name != last and flop})
+    return summed(lines)

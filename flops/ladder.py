@@ -1,7 +1,8 @@
 """A ladder of sizes: non-embedding parameters evenly spaced in the logarithm, the same for all architectures.
 
 At each size the architectures share depth, width and heads, and each has the FFN width that meets the target. Without
-an FFN (Mamba) an architecture has a depth and a width of its own. Imports no torch.
+an FFN (Mamba) an architecture has a depth and a width of its own; so has a pattern where the shared depth is no
+multiple of its period (the ladder's `period` makes it one of all), or some of its layers have no FFN. Imports no torch.
 
 The rule of the common shape, for a target of N parameters:
 
@@ -13,7 +14,8 @@ The rule of the common shape, for a target of N parameters:
   15,000 parameters);
 - widths are multiples of it, of 16 below 256, of 64 from there on; at least two layers and two heads;
 - of all such, the one whose 12 l d^2, the parameters with an FFN of 8/3 of the width, and whose width over layers come
-  closest to N and to the rule;
+  closest to N and to the rule; where a share s of a pattern's layers has an FFN, it is 6 (1 + s) l d^2, and width over
+  layers (1 + s) / 2 of the rule's;
 - FFN widths are multiples of 8 below a width of 256, of 16 below 1,024, of 64 from there on; of 2 below a width of 64
   where no multiple of 8 is close enough to N;
 - without an FFN: widths are multiples of 16, where the ideal one is 512 or more of 64; of the shapes that are close
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,10 +35,10 @@ from arch import amounts
 from arch.amounts import counted
 from arch.errors import InputError
 from arch.presets import shaped
-from arch.registry import Architecture, architecture
+from arch.registry import Architecture, architecture, kinds_of
 
 from .entry import Entry
-from .registry import entry_of
+from .registry import entry_of, has_mlp
 from .shapes import common_shape as basic_shape
 from .sizing import Measure, SizedModel, flops_under, parameters
 
@@ -46,7 +48,7 @@ TINY_HEAD, WIDER = 8, 1.15  # where two of the smallest of HEADS are that many t
 FINE_FFN, FINE_BELOW = 2, 64  # a finer step of the FFN's width, below this width of the model
 ENOUGH_HEADS, LEAST_HEADS, LEAST_LAYERS = 4, 2, 2
 FFN = (0.25, 8.0)  # narrowest and widest, over the width of the model
-LEAST, MOST, MOST_SIZES = 1e3, 1e13, 1000
+LEAST, MOST, MOST_SIZES, LARGEST_PERIOD = 1e3, 1e13, 1000, 1000
 OF_ALL = ("vocab_size", "context_length", "tie_embeddings")  # of a study's changes, what its LLaMA has too
 REFERENCE = "llama"  # whose FLOP per token are the target where these are matched
 # How far a size may be off its target; CLOSE_SMALL: below 10^6 parameters, without an FFN, where depth and width are
@@ -60,7 +62,8 @@ class Ladder:
     are equal.
 
     match: params, or flops: the training FLOP per token (`exact`) of the LLaMA that has the target's parameters.
-    aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. Raises InputError.
+    aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. period: depths are multiples
+    of it. Raises InputError.
     """
 
     start: float
@@ -69,6 +72,7 @@ class Ladder:
     match: str = "params"
     aspect: float | None = None
     head_dim: int | None = None
+    period: int = 1
 
     def __post_init__(self) -> None:
         for what, value in (("from", self.start), ("to", self.end)):
@@ -86,6 +90,8 @@ class Ladder:
         odd = self.head_dim is not None and (self.head_dim % 16 or not 16 <= self.head_dim <= HEADS[0])
         if odd and self.head_dim != TINY_HEAD:
             raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}, nor {TINY_HEAD}")
+        if self.period > LARGEST_PERIOD:
+            raise InputError(f"period: {self.period} layers: write at most {LARGEST_PERIOD}")
         if len(set(self.names)) < self.count:
             raise InputError(
                 f"count: {counted(self.count, 'size')} lie so close that they share names of three digits: write fewer"
@@ -117,19 +123,21 @@ def aspect_at(ladder: Ladder, target: float) -> float:
     return 64 * (target / 1e8) ** 0.15 if ladder.aspect is None else ladder.aspect
 
 
-def common_shape(ladder: Ladder, target: float) -> dict[str, int]:
-    """n_layers, d_model and n_heads of the architectures that have an FFN."""
-    aspect = aspect_at(ladder, target)
-    ideal = (target * aspect / 12) ** (1 / 3)
+def common_shape(ladder: Ladder, target: float, period: int = 1, share: float = 1.0) -> dict[str, int]:
+    """n_layers, d_model and n_heads of architectures of which a share of the layers has an FFN, in multiples of a
+    period."""
+    weight, aspect = 6 * (1 + share), aspect_at(ladder, target) * (1 + share) / 2
+    ideal = (target * aspect / weight) ** (1 / 3)
+    period = math.lcm(period, ladder.period)
 
     def distance(shape: tuple[int, int]) -> float:
         width, layers = shape
-        return 3 * abs(math.log(12 * layers * width**2 / target)) + abs(math.log(width / layers / aspect))
+        return 3 * abs(math.log(weight * layers * width**2 / target)) + abs(math.log(width / layers / aspect))
 
     shapes = []
     for width in _widths(ladder.heads, 64, ideal):
-        layers = max(LEAST_LAYERS, target / (12 * width**2))
-        shapes += [(width, math.floor(layers)), (width, math.ceil(layers))]
+        periods = max(LEAST_LAYERS, target / (weight * width**2)) / period
+        shapes += [(width, period * max(1, rounded(periods))) for rounded in (math.floor, math.ceil)]
     width, layers = min(shapes, key=distance)
     return {"n_layers": layers, "d_model": width, "n_heads": width // ladder.heads}
 
@@ -149,35 +157,36 @@ def ffn_step(width: int) -> int:
 
 def limit_at(arch: str, target: float) -> float:
     """How far a size of `arch` may be off its target, as a share of it."""
-    return _limit(entry_of(arch), target)
-
-
-def _limit(entry: Entry, target: float) -> float:
-    return CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
+    return CLOSE if target >= (1e6 if has_mlp(arch) else 1e7) else CLOSE_SMALL
 
 
 def rung(arch: str, ladder: Ladder, target: float, changes: Mapping[str, Any]) -> SizedModel:
     """The model of `arch` for one of the ladder's targets, with `changes` to fields that are no part of its shape
     (vocab_size, context_length, norm, ..). Raises InputError, which names the nearest, where none is close enough."""
-    return _rung(entry_of(arch), architecture(arch), ladder, target, tuple(sorted(changes.items())))
+    kinds = kinds_of(arch)
+    known = tuple(architecture(name) for name in dict.fromkeys((arch, *kinds)))
+    return _rung(tuple(map(entry_of, kinds)), known, ladder, target, tuple(sorted(changes.items())))
 
 
 @lru_cache(maxsize=65_536)
 def _rung(
-    entry: Entry, known: Architecture, ladder: Ladder, target: float, changes_given: tuple[tuple[str, Any], ...]
+    entries: tuple[Entry, ...],
+    known: tuple[Architecture, ...],
+    ladder: Ladder,
+    target: float,
+    changes_given: tuple[tuple[str, Any], ...],
 ) -> SizedModel:
-    """`entry` and `known` are those of the architecture now: a plugin may register others."""
-    arch, changes = known.name, dict(changes_given)
+    """`entries` and `known` are those of the architecture and its kinds now: a plugin may register others."""
+    arch, options = known[0].name, dict(changes_given)
     goal = target
     measure: Measure = parameters
     if ladder.match == "flops":
         measure = flops_under("exact")
-        same = {name: value for name, value in changes.items() if name in OF_ALL}
-        by_params = Ladder(ladder.start, ladder.end, ladder.count, "params", ladder.aspect, ladder.head_dim)
+        same = {name: value for name, value in options.items() if name in OF_ALL}
+        by_params = replace(ladder, match="params")
         goal = measure(rung(REFERENCE, by_params, target, same).cfg)
-    options = dict(known.ladder) | changes
-    limit = _limit(entry, target)
-    if entry.has_mlp:
+    limit = limit_at(arch, target)
+    if has_mlp(arch):
         best, counts = _by_ffn(arch, ladder, target, goal, measure, options)
         if abs(best.deviation) > limit and best.cfg.d_model < FINE_BELOW:
             best, counts = _by_ffn(arch, ladder, target, goal, measure, options, FINE_FFN)
@@ -193,7 +202,8 @@ def _by_ffn(
 ) -> tuple[SizedModel, list[float]]:
     """The common shape with the FFN width, a multiple of ffn_step or of `fine`, that comes closest to the goal, and the
     counts with those around the one that meets it: counts are affine in it."""
-    shape = common_shape(ladder, target)
+    layers = architecture(arch).layers or (arch,)
+    shape = common_shape(ladder, target, len(layers), sum(map(has_mlp, layers)) / len(layers))
     step = fine or ffn_step(shape["d_model"])
 
     def at(steps: int) -> SizedModel:
@@ -214,7 +224,7 @@ def _by_depth(
 ) -> tuple[SizedModel, list[float]]:
     """Of the widths with the numbers of layers around the one that meets the goal, the shape that is close to it and to
     half of the common width over layers, and the counts of all: they are affine in the number of layers."""
-    aspect = aspect_at(ladder, target) / 2
+    aspect, period = aspect_at(ladder, target) / 2, math.lcm(len(architecture(arch).layers) or 1, ladder.period)
     ideal = (target * aspect / 6) ** (1 / 3)
 
     def at(width: int, layers: int) -> SizedModel:
@@ -230,10 +240,10 @@ def _by_depth(
 
     shapes: list[tuple[float, int, int]] = []
     for width in _widths(16, 16 if ideal < 512 else 64, ideal):
-        first, second = (at(width, layers).value for layers in (1, 2))
-        best_layers = 1 + (goal - first) / (second - first)
-        for layers in (max(LEAST_LAYERS, rounded(best_layers)) for rounded in (math.floor, math.ceil)):
-            shapes.append((first + (second - first) * (layers - 1), width, layers))
+        first, second = (at(width, periods * period).value for periods in (1, 2))
+        best = 1 + (goal - first) / (second - first)
+        for periods in (max(-(-LEAST_LAYERS // period), rounded(best)) for rounded in (math.floor, math.ceil)):
+            shapes.append((first + (second - first) * (periods - 1), width, periods * period))
     _, width, layers = min(shapes, key=distance)
     return at(width, layers), [value for value, _, _ in shapes]
 

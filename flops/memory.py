@@ -12,7 +12,7 @@ from arch.errors import InputError, choice
 
 from . import activations, by_kernels
 from .activations import F
-from .entry import Memory
+from .entry import Memory, summed
 from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
 
@@ -83,20 +83,22 @@ def training_memory(
     head, tokens = float(cfg.vocab_size * cfg.d_model), float(sequences * context)
     lines["tied_gradient"] = F * head if cfg.tie_embeddings else 0.0
     lines["optimizer"] = 3 * F * n * share if zero_stage else 2 * F * n
-    layer = sum(layer_activations(cfg, context, sequences, a, kernels).values())
+    layers = [sum(layer_activations(kind, context, sequences, a, kernels).values()) for kind in cfg.kinds]
+    layer = max(layers)
     rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
     carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model
-    saved = cfg.n_layers * (carried if recompute else layer) + rest
+    kept = (kind.n_layers * (carried if recompute else size) for kind, size in zip(cfg.kinds, layers, strict=True))
+    saved = sum(kept) + rest
     copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     end = gradients + lines["tied_gradient"] + rest + layer
     if kernels:
-        of_a_layer, cached = copies / cfg.n_layers, copies
+        of_a_layer, cached = 2.0 * max(map(_layer_weights, cfg.kinds)) * (copies > 0), copies
         if recompute:
-            cached = 2.0 * cfg.n_layers * _autocast_copies(cfg) * (copies > 0)
+            cached = 2.0 * sum(kind.n_layers * _autocast_copies(kind) for kind in cfg.kinds) * (copies > 0)
         lines |= {"autocast_cache": cached + of_a_layer if recompute else copies} | by_kernels.loss(cfg, tokens, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
-        lines["temporaries"] = _temporaries(cfg, tokens, a)
+        lines["temporaries"] = max(_temporaries(kind, tokens, a) for kind in cfg.kinds)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
         left = (layer + of_a_layer - 2 * carried if recompute else copies) + lines["temporaries"]
@@ -125,7 +127,8 @@ def _memory_of(cfg: ModelConfig) -> Memory:
 
 
 def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin has none."""
+    """What autograd keeps of the forward pass of one layer of a kind, by module. Raises InputError where a plugin has
+    none."""
     entry, memory, a = entry_of(cfg.arch), _memory_of(cfg), activation_bytes
     tokens = float(sequences * context)
     if kernels and memory.by_kernels is not None:
@@ -167,21 +170,27 @@ def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation
     lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
     if not kernels:
         lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
-    lines |= _memory_of(cfg).once(cfg, context, a, sequences, kernels)
+    lines |= summed(_memory_of(kind).once(kind, context, a, sequences, kernels) for kind in cfg.kinds)
     return {name: size for name, size in lines.items() if size}
 
 
 def matrix_weights(cfg: ModelConfig) -> float:
     """Weights that enter matrix products with activations, the head's among them: autocast's cache holds them."""
-    return float(cfg.n_layers * sum(layer_matrices(cfg).values()) + cfg.vocab_size * cfg.d_model)
+    return float(sum(kind.n_layers * _layer_weights(kind) for kind in cfg.kinds) + cfg.vocab_size * cfg.d_model)
+
+
+def _layer_weights(kind: ModelConfig) -> int:
+    return sum(layer_matrices(kind).values())
 
 
 def kept_fp32(cfg: ModelConfig) -> int:
     """Parameters that a checkpoint keeps in fp32 whatever its dtype: vectors and what sets time scales."""
-    modules, entry = count_params(cfg).by_module, entry_of(cfg.arch)
-    norms = modules.get("norms", 0) + modules.get("final_norm", 0)
-    layer = sum(entry.vectors(cfg).values()) - entry.rounded(cfg)
-    return norms + cfg.n_layers * layer + entry.once_fp32(cfg)
+    modules = count_params(cfg).by_module
+    kept = modules.get("norms", 0) + modules.get("final_norm", 0)
+    for kind in cfg.kinds:
+        entry = entry_of(kind.arch)
+        kept += kind.n_layers * (sum(entry.vectors(kind).values()) - entry.rounded(kind)) + entry.once_fp32(kind)
+    return kept
 
 
 def checkpoint_bytes(cfg: ModelConfig, dtype: str = "bf16") -> float:

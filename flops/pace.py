@@ -7,6 +7,7 @@ takes. On a CPU core each step, layer and token costs time beside its matrix pro
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,8 +74,16 @@ def pace(
 
     `mfu`: share of the peak at which the FLOP of `convention` are computed; None: MFU, on a core what was measured.
     `replayed`: the GPU's steps are CUDA graphs, as the trainer's are at ZeRO stage 0.
-    Raises InputError where the convention does not cover the architecture.
+    A pattern takes the mean, by their shares of the layers, of what models of its kinds take. Raises InputError where
+    the convention does not cover the architecture.
     """
+    if len(cfg.kinds) > 1:
+        pure = [dataclasses.replace(kind, n_layers=cfg.n_layers) for kind in cfg.kinds]
+        paces = [pace(kind, step_tokens, device, units, passes, mfu, convention, replayed) for kind in pure]
+        seconds = [kind.n_layers / cfg.n_layers * own.step_seconds for kind, own in zip(cfg.kinds, paces, strict=True)]
+        longest = paces[seconds.index(max(seconds))]
+        return Pace(sum(seconds), longest.basis, longest.bound_by)
+    cfg = cfg.kinds[0]
     flops = train_flops_per_token(cfg, convention) * step_tokens
     if device.unit == "core":
         step_s, known = _on_a_core(cfg, step_tokens, units, passes, flops, device.peak_flops_per_s, mfu)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from arch.config import ModelConfig
 from arch.errors import InputError
 
-from .entry import norm_size
+from .entry import norm_size, summed
 from .registry import entry_of
 
 EMBEDDING = ("embedding", "head")
@@ -45,11 +45,17 @@ class ParamCount:
 
 
 def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
-    """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg if there is
-    one. No biases."""
+    """Weight matrices of one layer of a kind, name -> size: the token mixer's, and the gated linear unit's 3dg if there
+    is one. No biases."""
     entry, channel = entry_of(cfg.arch), cfg.d_model * cfg.d_ffn
     ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.has_mlp else {}
     return entry.matrices(cfg) | ffn
+
+
+def layer_params(cfg: ModelConfig) -> dict[str, int]:
+    """All parameters of one layer of a kind, name -> size."""
+    entry = entry_of(cfg.arch)
+    return layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.has_mlp) * norm_size(cfg)}
 
 
 def count_params(cfg: ModelConfig) -> ParamCount:
@@ -58,13 +64,13 @@ def count_params(cfg: ModelConfig) -> ParamCount:
     Embedding V d (tied; the untied head adds V d); a layer has its token mixer (architectures/), the MLP 3 d g
     and two norms (Mamba: no MLP, one norm); one final norm. Fixed decays and buffers are not parameters.
     """
-    entry = entry_of(cfg.arch)
     modules = {"embedding": cfg.vocab_size * cfg.d_model}
     if not cfg.tie_embeddings:
         modules["head"] = cfg.vocab_size * cfg.d_model
-    modules |= entry.once(cfg)
-    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.has_mlp) * norm_size(cfg)}
-    modules |= {name: cfg.n_layers * size for name, size in layer.items() if size}
+    modules |= summed(entry_of(kind.arch).once(kind) for kind in cfg.kinds)
+    modules |= summed(
+        {name: kind.n_layers * size for name, size in layer_params(kind).items() if size} for kind in cfg.kinds
+    )
     if norm_size(cfg):
         modules["final_norm"] = norm_size(cfg)
     return ParamCount(modules)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from arch.config import ModelConfig
 from arch.errors import InputError
-from arch.registry import KNOWN
+from arch.registry import KNOWN, kinds_of
 
 from .entry import Entry
 
@@ -24,8 +25,18 @@ def register(name: str, entry: Entry) -> None:
     ENTRIES[name], _OWNERS[name] = entry, module
 
 
+def entries_of(cfg: ModelConfig) -> tuple[Entry, ...]:
+    """The costs of each kind of a model's layers. Raises InputError where a plugin gives none."""
+    return tuple(entry_of(kind.arch) for kind in cfg.kinds)
+
+
+def has_mlp(arch: str) -> bool:
+    """Whether layers of an architecture, or some of a pattern's, have an MLP."""
+    return any(entry_of(kind).has_mlp for kind in kinds_of(arch))
+
+
 def entry_of(arch: str) -> Entry:
-    """The costs of an architecture. Raises InputError where a plugin gives none."""
+    """The costs of an architecture that is no pattern. Raises InputError where a plugin gives none."""
     if arch not in ENTRIES:
         raise InputError(f"architecture {arch!r} has no costs: call flops.register({arch!r}, Entry(...)) in its plugin")
     return ENTRIES[arch]

@@ -8,10 +8,10 @@ from typing import Any
 from arch.config import ARCHS, ModelConfig, check_fields, field_names, field_types
 from arch.errors import InputError, nearest
 from arch.presets import preset, shaped, sizes_of
-from arch.registry import ARCHITECTURES, KNOWN
+from arch.registry import KNOWN, kinds_of, plugins, resolved
 
 from .quantity import MOST_CONTEXT, context_length, whole
-from .registry import entry_of
+from .registry import has_mlp
 
 HEAD = 128  # channels of a head, and the grid of the widths
 FFN_GRID = 256
@@ -19,17 +19,9 @@ SMALL = 256  # narrower models are shaped as the tiny presets
 MOST_LAYERS, MOST_WIDTH, MOST_VOCAB = 1e5, 1e6, 1e8
 
 
-def without_alias(name: str) -> str:
-    """A name in small letters; where it is an architecture's alias, that architecture's."""
-    name = name.strip().lower()
-    if name in KNOWN:
-        return name
-    return next((known.name for known in ARCHITECTURES.values() if name in known.aliases), name)
-
-
 def arch_of(name: str) -> str:
     """The architecture of that name, in any case of letters. Raises InputError for an unknown one."""
-    arch = without_alias(name)
+    arch = resolved(name)
     if arch not in KNOWN:
         raise InputError(f"unknown architecture {name!r}{nearest(arch, list(KNOWN))}")
     return arch
@@ -54,7 +46,7 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
     (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
     InputError where the width is no multiple of 128 and no head count is given."""
-    check_fields(arch, changes)
+    check_fields(kinds_of(arch), changes)
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
@@ -122,7 +114,9 @@ def _value(name: str, text: str, what: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise InputError(f"{what}: must be true or false, not {text!r}")
         return text.lower() == "true"
-    if kind == "int":
+    if kind == "int from 0" and text == "0":
+        return 0
+    if kind in ("int", "int from 0"):
         return whole(text, what, MOST_CONTEXT)
     if kind == "float":
         try:
@@ -160,7 +154,7 @@ def configuration(
     for name, _, option, _ in (*options, ("context_length", context, "--context", MOST_CONTEXT)):
         if name in fields and name in named and fields[name] != named[name]:
             raise InputError(f"--set {name}={fields[name]} and {option} {named[name]}: leave one out")
-    if "d_ffn" in named and not entry_of(arch).has_mlp:
+    if "d_ffn" in named and not has_mlp(arch):
         raise InputError(f"--ffn: {arch} has no MLP: leave it out")
     named = fields | named
     shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & named.keys()
@@ -176,4 +170,4 @@ def configuration(
 
 def every_arch() -> list[str]:
     """Those of this package, then those of plugins."""
-    return [*ARCHS, *(name for name in KNOWN if name not in ARCHS)]
+    return [*ARCHS, *plugins()]

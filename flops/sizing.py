@@ -18,7 +18,7 @@ from arch.errors import InputError
 from .conventions import train_flops_per_token
 from .params import count_params
 from .quantity import quantity
-from .registry import entry_of
+from .registry import has_mlp
 from .shapes import SMALL, every_arch, grid_shape, grid_widths
 
 MOST_WIDTH = 131_072
@@ -69,7 +69,7 @@ def aspect_of(text: str) -> tuple[float, float]:
 
 def default_aspect(arch: str) -> tuple[float, float]:
     """ASPECT; half of it for an architecture without an MLP."""
-    return ASPECT if entry_of(arch).has_mlp else (ASPECT[0] / 2, ASPECT[1] / 2)
+    return ASPECT if has_mlp(arch) else (ASPECT[0] / 2, ASPECT[1] / 2)
 
 
 def best(
@@ -127,7 +127,7 @@ def _best_depth(
     depths = {min(max(rounded(min(ideal, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
     shapes = [grid_shape(arch, width, layers, **changes) for layers in depths]
     closest = _closest(shapes, measure, target)
-    if width >= SMALL or abs(closest.deviation) <= CLOSE or not entry_of(arch).has_mlp:
+    if width >= SMALL or abs(closest.deviation) <= CLOSE or not has_mlp(arch):
         return closest
     wider = [other for cfg in shapes for other in _other_ffn(cfg, measure, target, changes)]
     return _closest([closest.cfg, *wider], measure, target)
@@ -178,8 +178,8 @@ def matches(
     result = []
     for name in archs or every_arch():
         ratio = target.d_model / target.n_layers
-        ratio *= 1 + (not entry_of(target.arch).has_mlp)
-        ratio /= 1 + (not entry_of(name).has_mlp)
+        ratio *= 1 + (not has_mlp(target.arch))
+        ratio /= 1 + (not has_mlp(name))
         span = aspect or (ratio / MATCH_ASPECT, ratio * MATCH_ASPECT)
         for kind, measure in (("params", parameters), ("flops", flops_under(convention))):
             result.append((kind, best(name, measure, measure(target), span, 1, **same)[0]))

@@ -22,13 +22,14 @@ def decode_state(cfg: ModelConfig, n_tokens: int | None = None, activation_bytes
     n_tokens = cfg.context_length if n_tokens is None else n_tokens
     for name, value in (("n_tokens", n_tokens), ("activation_bytes", activation_bytes)):
         require_count(f"decode_state: {name}", value)
-    entry = entry_of(cfg.arch)
-    if entry.state is None:
-        raise InputError(f"the costs of {cfg.arch!r} have no decode state: give its Entry a `state`")
     recurrent = activations = 0
-    for times, sizes in ((cfg.n_layers, entry.state(cfg, n_tokens)), (1, entry.state_once(cfg))):
-        own = sizes.get("state", 0)
-        recurrent += times * own
-        activations += times * (sum(sizes.values()) - own)
+    for kind in cfg.kinds:
+        entry = entry_of(kind.arch)
+        if entry.state is None:
+            raise InputError(f"the costs of {kind.arch!r} have no decode state: give its Entry a `state`")
+        for times, sizes in ((kind.n_layers, entry.state(kind, n_tokens)), (1, entry.state_once(kind))):
+            own = sizes.get("state", 0)
+            recurrent += times * own
+            activations += times * (sum(sizes.values()) - own)
     n_bytes = FP32 * recurrent + activation_bytes * activations + COUNTER
     return {"n_tokens": n_tokens, "recurrent": recurrent, "activations": activations, "bytes": n_bytes}

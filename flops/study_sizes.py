@@ -8,7 +8,7 @@ from typing import Any
 from arch.config import ModelConfig
 from arch.errors import InputError
 
-from .registry import entry_of
+from .registry import has_mlp
 from .shapes import of_shape
 
 SHAPE = ("n_layers", "d_model", "n_heads", "d_ffn")
@@ -20,12 +20,12 @@ def as_shape(name: str, models: Sequence[ModelConfig]) -> dict[str, Any]:
     """{"n_layers": .., .., arch: {field: value}}: the fields of the first model that has an FFN, else of the first, and
     below each architecture the fewest changes that make it its model of these (but for the fields of the study, and
     d_ffn where there is no FFN)."""
-    first = next((cfg for cfg in models if entry_of(cfg.arch).has_mlp), models[0])
+    first = next((cfg for cfg in models if has_mlp(cfg.arch)), models[0])
     common = {key: getattr(first, key) for key in SHAPE}
     shape: dict[str, Any] = dict(common)
     for cfg in models:
         wanted, own = cfg.to_dict(), dict[str, Any]()
-        left_out = OF_THE_STUDY if entry_of(cfg.arch).has_mlp else (*OF_THE_STUDY, "d_ffn")
+        left_out = OF_THE_STUDY if has_mlp(cfg.arch) else (*OF_THE_STUDY, "d_ffn")
         study = {key: wanted[key] for key in OF_THE_STUDY[1:]}
         for key in (*ORDER, *(key for key in wanted if key not in ORDER)):
             if key in left_out:

@@ -14,7 +14,7 @@ from . import table7
 from .conventions import by_module, conventions_of, hardware_by_module, train_flops_per_token
 from .memory import checkpoint_bytes, state_bytes, training_memory
 from .params import count_params
-from .registry import entry_of
+from .registry import entries_of, has_mlp
 from .sizing import SizedModel
 from .state import decode_state
 from .tables import Column, Table, percent, short, si
@@ -151,7 +151,7 @@ def totals(request: Counted) -> View:
 
 def decode_note(cfg: ModelConfig) -> str | None:
     """A line on the decode state in bf16; None where the architecture's costs have none."""
-    if entry_of(cfg.arch).state is None:
+    if any(entry.state is None for entry in entries_of(cfg)):
         return None
     state = decode_state(cfg, activation_bytes=2)
     grows = "" if state["recurrent"] else ", which grows with the length"
@@ -204,7 +204,7 @@ def sized_row(sized: SizedModel, convention: str) -> dict[str, Any]:
 
 
 def _has_ffn(cfg: ModelConfig) -> bool:
-    return entry_of(cfg.arch).has_mlp
+    return has_mlp(cfg.arch)
 
 
 def size_columns(convention: str) -> list[Column]:
@@ -274,7 +274,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
     disk["training_state"] = state_bytes(cfg, how.zero_stage)
     rows += [{"where": "disk", "what": key, "bytes": value} for key, value in disk.items()]
     decode = None
-    if entry_of(cfg.arch).state is not None:
+    if all(entry.state is not None for entry in entries_of(cfg)):
         decode = {n: float(decode_state(cfg, n, 2)["bytes"]) for n in sorted({1024, cfg.context_length, 131_072})}
         rows += [
             {"where": "decode state, bf16", "what": f"after {n:,} tokens", "bytes": size} for n, size in decode.items()

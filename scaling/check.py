@@ -1,15 +1,20 @@
-"""What every architecture is held to, those of plugins too: `python -m scaling.check ARCH [--plugin MODULE]`.
+"""What every architecture is held to, those of plugins and patterns of studies too: `python -m scaling.check ARCH
+[--plugin MODULE] [--study FILE]`. Before a study trains, those of its architectures that are not of this package pass
+the QUICK checks at their own depth (`check_models`).
 
-Each check builds tiny models in fp64, away from their initialisation, and raises AssertionError with what differs.
-Passing says that a mixer keeps the contract of arch.model.mixer.Mixer and that its costs are those of the real model;
-it does not say that the mixer computes what its paper says.
+Each check builds tiny models in fp64, away from their initialisation, and raises AssertionError with what differs: the
+layer, the tensor and both numbers. Passing says that a mixer keeps the contract of arch.model.mixer.Mixer and that its
+costs are those of the real model; it does not say that the mixer computes what its paper says.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,24 +22,48 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from arch.arguments import Parser, add_plugin
-from arch.config import NORMS
+from arch.config import ARCHS, NORMS, ModelConfig
 from arch.errors import InputError
+from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
-from arch.presets import PAPER, TINY, preset
-from arch.registry import ARCHITECTURES, load_plugins
+from arch.model.mixer import Mixer
+from arch.presets import PAPER, SIZES, preset
+from arch.registry import Architecture, architecture, load_plugins
 from flops import count_params, decode_state
-from flops.forward import forward_products
-from flops.registry import entry_of
+from flops.forward import forward_products, layers_products, unseen_products
+from flops.params import layer_params
+from flops.registry import entries_of
 
-SIZE, CHUNK = "25k", 32
+if TYPE_CHECKING:
+    from .study.run import RunSpec
+
+SIZE, CHUNK, LAYERS = "25k", 32, 2
 LENGTH = 70  # tokens: two chunks and a rest
 DOCUMENTS = [1, 37, 64, 2, 32]  # tokens of packed documents: one token, across chunks, aligned with them
 RTOL, ATOL = 1e-9, 1e-11
+SMALL = {"d_model": 32, "n_heads": 2, "d_ffn": 88, "vocab_size": 257, "context_length": 256, "chunk_size": CHUNK}
+DEEPEST = 32  # layers of a model that is checked before a study trains
 
 
-def moved_model(arch: str) -> LanguageModel:
+class Skipped(Exception):
+    """There is nothing to check: why."""
+
+
+def sized(arch: str, size: str = SIZE, **changes: object) -> ModelConfig:
+    """A preset, of a pattern with its depth rounded up to whole periods."""
+    if layers := len(architecture(arch).layers):
+        changes = {"n_layers": -(-(PAPER[size][0] if size in PAPER else LAYERS) // layers) * layers} | changes
+    return preset(arch, size, **changes)
+
+
+def small(arch: str) -> ModelConfig:
+    """What the checks are of, for an architecture by name."""
+    return sized(arch, chunk_size=CHUNK)
+
+
+def moved_model(config: ModelConfig) -> LanguageModel:
     """A tiny model in fp64 whose gates are not all alike, as they are at the start."""
-    model = build_model(preset(arch, SIZE, init_std=0.1, chunk_size=CHUNK), seed=1).double()
+    model = build_model(config.replace(init_std=0.1), seed=1).double()
     with torch.no_grad():
         for index, parameter in enumerate(model.parameters()):
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
@@ -48,91 +77,150 @@ def random_ids(rows: int, length: int, seed: int = 0) -> Tensor:
 
 
 def close(actual: Tensor, expected: Tensor, what: str) -> None:
-    torch.testing.assert_close(actual, expected, rtol=RTOL, atol=ATOL, msg=lambda text: f"{what}: {text}")
+    """Raise AssertionError where two tensors differ, with the place and both numbers."""
+    assert actual.shape == expected.shape, f"{what} has shape {list(actual.shape)}, not {list(expected.shape)}"
+    off = ((actual - expected).abs() - RTOL * expected.abs()).nan_to_num(nan=float("inf"))
+    if off.numel() and (worst := int(off.argmax())) is not None and off.flatten()[worst] > ATOL:
+        at = [int(i) for i in torch.unravel_index(torch.tensor(worst), off.shape)]
+        numbers = f"{actual.flatten()[worst]:.9g}, not {expected.flatten()[worst]:.9g}"
+        raise AssertionError(f"{what}, {list(actual.shape)}, is {numbers}, at {at}")
 
 
-def check_parameters(arch: str) -> None:
+class Reading:
+    """A forward pass without gradients: its logits, what each layer's mixer adds to the stream, and the cache."""
+
+    def __init__(self, model: LanguageModel, ids: Tensor, cache: DecodeCache | None = None, keep: bool = False) -> None:
+        self.mixed: list[Tensor] = []
+        hooks = [
+            module.register_forward_hook(lambda module, inputs, out: self.mixed.append(out[0]))
+            for module in model.modules()
+            if isinstance(module, Mixer)
+        ]
+        try:
+            with torch.no_grad():
+                out = model(input_ids=ids, cache=cache, use_cache=keep)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self.logits, self.cache = out.logits, out.cache
+
+
+def named(config: ModelConfig, layer: int) -> str:
+    return f"layer {layer} ({config.by_layer[layer][0].arch})"
+
+
+def check_parameters(config: ModelConfig) -> None:
     """flops.count_params is the number of parameters: of every preset, and with untied head and every norm."""
-    configs = [preset(arch, size) for size in (*TINY, *PAPER)]
-    configs += [preset(arch, SIZE, tie_embeddings=False, norm=norm) for norm in NORMS]
-    for config in configs:
+    configs = [config, *(config.replace(tie_embeddings=False, norm=norm) for norm in NORMS)]
+    configs += [sized(config.arch, size) for size in SIZES]
+    for other in configs:
         with torch.device("meta"):
-            real = sum(parameter.numel() for parameter in LanguageModel(config).parameters())
-        counted = count_params(config).total
-        assert counted == real, f"flops counts {counted:,} parameters, the model has {real:,} ({config})"
+            model = LanguageModel(other)
+        counted, real = count_params(other).total, sum(parameter.numel() for parameter in model.parameters())
+        if counted == real:
+            continue
+        for index, (layer, (kind, _)) in enumerate(zip(model.decoder.layers, other.by_layer, strict=True)):
+            of_layer, own = sum(layer_params(kind).values()), {n: list(p.shape) for n, p in layer.named_parameters()}
+            if of_layer != (there := sum(parameter.numel() for parameter in layer.parameters())):
+                raise AssertionError(
+                    f"{named(other, index)}: flops counts {of_layer:,} parameters, the layer has {there:,}: {own}"
+                )
+        raise AssertionError(f"flops counts {counted:,} parameters, the model has {real:,} ({other})")
 
 
-def check_flop(arch: str) -> None:
+def check_flop(config: ModelConfig) -> None:
     """flops.forward_products is what torch counts: in whole chunks, with a rest, in less than one, for one token."""
-    config = preset(arch, SIZE, chunk_size=CHUNK)
     model = build_model(config, seed=0)
     for rows, length in ((2, 4 * CHUNK), (1, LENGTH), (3, 20), (2, 1)):
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, depth=4) as counter:
             model(input_ids=random_ids(rows, length))
-        counted, real = sum(forward_products(config, length, rows).values()), counter.get_total_flops()
+        by_module = {name: sum(flop.values()) for name, flop in counter.get_flop_counts().items()}
+        for index, (kind, _) in enumerate(config.by_layer):
+            counted = rows * sum(layers_products(kind, length).values()) / kind.n_layers
+            counted -= rows * sum(unseen_products(kind, length).values()) / kind.n_layers
+            real = by_module.get(f"LanguageModel.decoder.layers.{index}", 0)
+            assert counted == real, (
+                f"{named(config, index)}: {rows} x {length} tokens: flops counts {counted:,.0f} FLOP, torch {real:,}"
+            )
+        counted = sum(forward_products(config, length, rows).values()) - rows * sum(
+            sum(unseen_products(kind, length).values()) for kind in config.kinds
+        )
+        real = counter.get_total_flops()
         assert counted == real, f"{rows} x {length} tokens: flops counts {counted:,.0f} FLOP, torch {real:,}"
 
 
-def check_gradients(arch: str) -> None:
+def check_gradients(config: ModelConfig) -> None:
     """Every parameter has a finite gradient, and one that is not zero."""
-    model, ids = moved_model(arch), random_ids(2, LENGTH)
+    model, ids = moved_model(config), random_ids(2, LENGTH)
     model(input_ids=ids, targets=ids.roll(-1, 1)).loss.backward()
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, f"{name} has no gradient"
-        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
-        assert parameter.grad.abs().sum() > 0, f"the gradient of {name} is zero"
+        what = f"{name}, {list(parameter.shape)},"
+        assert parameter.grad is not None, f"{what} has no gradient"
+        assert torch.isfinite(parameter.grad).all(), f"the gradient of {what} is not finite"
+        assert parameter.grad.abs().sum() > 0, f"the gradient of {what} is zero"
 
 
-def check_causality(arch: str) -> None:
+def check_causality(config: ModelConfig) -> None:
     """Changing a token changes no bit before it, and something from it on."""
-    model, ids = moved_model(arch), random_ids(2, LENGTH)
-    with torch.no_grad():
-        before = model(input_ids=ids).logits
-        for at in (0, CHUNK - 1, CHUNK, 50, LENGTH - 1):
-            other = ids.clone()
-            other[:, at] = (other[:, at] + 1) % 256
-            moved = (model(input_ids=other).logits != before).any(-1).any(0)
-            assert not moved[:at].any(), f"token {at} changes the logits of token {int(moved.int().argmax())}"
-            assert moved[at], f"token {at} does not change its own logits"
-            assert at > LENGTH - 10 or moved[at + 1 :].any(), f"token {at} changes nothing after it"
+    model, ids = moved_model(config), random_ids(2, LENGTH)
+    before = Reading(model, ids)
+    for at in (0, CHUNK - 1, CHUNK, 50, LENGTH - 1):
+        other = ids.clone()
+        other[:, at] = (other[:, at] + 1) % 256
+        after = Reading(model, other)
+        for index, (was, now) in enumerate(zip(before.mixed, after.mixed, strict=True)):
+            early = (was != now)[:, :at].flatten(2).any(-1).any(0)
+            if early.any():
+                token = int(early.int().argmax())
+                numbers = f"{was[:, token].sum():.9g} before, {now[:, token].sum():.9g} after"
+                raise AssertionError(
+                    f"{named(config, index)}: token {at} changes its output, {list(was.shape)}, at token {token} (sum "
+                    f"{numbers}): it sees the future"
+                )
+        moved = (after.logits != before.logits).any(-1).any(0)
+        assert not moved[:at].any(), f"token {at} changes the logits of token {int(moved.int().argmax())}"
+        assert moved[at], f"token {at} does not change its own logits"
+        assert at > LENGTH - 10 or moved[at + 1 :].any(), f"token {at} changes nothing after it"
 
 
-def check_batch(arch: str) -> None:
+def check_batch(config: ModelConfig) -> None:
     """A row of a batch has the logits it has alone."""
-    model, ids = moved_model(arch), random_ids(3, LENGTH)
+    model, ids = moved_model(config), random_ids(3, LENGTH)
     with torch.no_grad():
         together = model(input_ids=ids).logits
         for row in range(3):
             close(model(input_ids=ids[row : row + 1]).logits, together[row : row + 1], f"row {row} alone")
 
 
-def check_state(arch: str) -> None:
+def check_state(config: ModelConfig) -> None:
     """Reading in pieces with a cache, token by token too, is reading at once; the cache does not grow."""
-    model, ids = moved_model(arch), random_ids(2, LENGTH)
-    with torch.no_grad():
-        whole, cache, sizes, read = model(input_ids=ids).logits, None, [], 0
-        for size in (33, 1, 1, 1, 32, 2):
-            out = model(input_ids=ids[:, read : read + size], cache=cache, use_cache=True)
-            close(out.logits, whole[:, read : read + size], f"tokens {read} .. {read + size - 1} after a cache")
-            cache, read = out.cache, read + size
-            sizes.append(cache.n_bytes)
-    assert not ARCHITECTURES[arch].constant_state or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
+    model, ids = moved_model(config), random_ids(2, LENGTH)
+    whole, cache, sizes, read = Reading(model, ids), None, [], 0
+    for size in (33, 1, 1, 1, 32, 2):
+        out, span = Reading(model, ids[:, read : read + size], cache, keep=True), slice(read, read + size)
+        for index, (actual, expected) in enumerate(zip(out.mixed, whole.mixed, strict=True)):
+            close(actual, expected[:, span], f"{named(config, index)}: its output after {read} tokens in the cache")
+        close(out.logits, whole.logits[:, span], f"tokens {read} .. {read + size - 1} after a cache")
+        cache, read = out.cache, read + size
+        assert cache is not None
+        sizes.append(cache.n_bytes)
+    assert not config.constant_state or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
 
 
-def check_state_size(arch: str) -> None:
+def check_state_size(config: ModelConfig) -> None:
     """flops.decode_state is the cache's size in fp32, where the costs give one."""
-    if entry_of(arch).state is None:
-        return
-    config = preset(arch, SIZE)
+    if any(entry.state is None for entry in entries_of(config)):
+        raise Skipped("the costs declare no state")
     with torch.no_grad():
         cache = build_model(config, seed=0)(input_ids=random_ids(1, LENGTH), use_cache=True).cache
     counted, real = decode_state(config, LENGTH)["bytes"], cache.n_bytes
-    assert counted == real, f"flops counts {counted:,} bytes, the model's cache has {real:,}"
+    sizes = [{name: list(value.shape) for name, value in layer.items()} for layer in cache.layers]
+    assert counted == real, f"flops counts {counted:,} bytes, the model's cache has {real:,}: by layer {sizes}"
 
 
-def check_packing(arch: str) -> None:
+def check_packing(config: ModelConfig) -> None:
     """Packed documents are each as if alone."""
-    model, ids = moved_model(arch), random_ids(1, sum(DOCUMENTS))
+    model, ids = moved_model(config), random_ids(1, sum(DOCUMENTS))
     names = torch.arange(len(DOCUMENTS)).repeat_interleave(torch.tensor(DOCUMENTS))[None]
     with torch.no_grad():
         together = model(input_ids=ids, documents=names).logits
@@ -141,9 +229,9 @@ def check_packing(arch: str) -> None:
         close(actual, expected, f"document {index}, of {DOCUMENTS[index]} tokens, among others")
 
 
-def check_padding(arch: str) -> None:
+def check_padding(config: ModelConfig) -> None:
     """Padding at either end of a row changes no logit, and on the left no cache."""
-    model = moved_model(arch)
+    model = moved_model(config)
     lengths = [1, 40, LENGTH]
     rows = [random_ids(1, length, seed=length) for length in lengths]
     with torch.no_grad():
@@ -157,23 +245,23 @@ def check_padding(arch: str) -> None:
             out = model(input_ids=ids, attention_mask=mask, use_cache=side == "left")
             for row, span in enumerate(spans):
                 close(out.logits[row : row + 1, span], plain[row].logits, f"{lengths[row]} tokens padded on the {side}")
-                if out.cache is None or not ARCHITECTURES[arch].constant_state:
+                if out.cache is None or not config.constant_state:
                     continue
                 for layer, (actual, expected) in enumerate(zip(out.cache.layers, plain[row].cache.layers, strict=True)):
                     for name, value in expected.items():
                         close(actual[name][row], value[0], f"state {name!r} of layer {layer} after padding")
 
 
-def check_backends(arch: str) -> None:
+def check_backends(config: ModelConfig) -> None:
     """The naive backend of the sequence operations gives what the fast one gives."""
-    model, ids = moved_model(arch), random_ids(2, LENGTH)
+    model, ids = moved_model(config), random_ids(2, LENGTH)
     with torch.no_grad():
         close(model(input_ids=ids, backend="naive").logits, model(input_ids=ids).logits, "naive backend")
 
 
-def check_autocast(arch: str) -> None:
+def check_autocast(config: ModelConfig) -> None:
     """Trains under bf16 autocast: the loss is that of fp32 to 1 %, and every gradient is finite."""
-    model, ids = build_model(preset(arch, SIZE), seed=1), random_ids(2, LENGTH)
+    model, ids = build_model(config, seed=1), random_ids(2, LENGTH)
     full = model(input_ids=ids, targets=ids.roll(-1, 1)).loss.item()
     with torch.autocast("cpu", torch.bfloat16):
         loss = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
@@ -184,9 +272,9 @@ def check_autocast(arch: str) -> None:
         assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
 
 
-def check_file(arch: str) -> None:
+def check_file(config: ModelConfig) -> None:
     """A saved model loads to the same bits, and to the same function."""
-    model, ids = build_model(preset(arch, SIZE), seed=0), random_ids(2, LENGTH)
+    model, ids = build_model(config, seed=0), random_ids(2, LENGTH)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         model.save_pretrained(folder)
         loaded = load_model(folder)
@@ -196,7 +284,7 @@ def check_file(arch: str) -> None:
         assert torch.equal(loaded(input_ids=ids).logits, model(input_ids=ids).logits), "the logits differ after loading"
 
 
-CHECKS: dict[str, Callable[[str], None]] = {
+CHECKS: dict[str, Callable[[ModelConfig], None]] = {
     "parameters": check_parameters,
     "flop": check_flop,
     "gradients": check_gradients,
@@ -212,24 +300,80 @@ CHECKS: dict[str, Callable[[str], None]] = {
 }
 
 
+QUICK = ("parameters", "flop", "gradients", "causality", "state")
+
+
+def failures(config: ModelConfig, checks: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """(check, what is wrong in one line, "" where nothing is, None where there was nothing to check); an exception ends
+    one check, not all."""
+    for name in checks:
+        problem: str | None = ""
+        try:
+            CHECKS[name](config)
+        except Skipped:
+            problem = None
+        except InputError:
+            raise
+        except AssertionError as error:
+            problem = " ".join(str(error).split()) or "an assertion failed"
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())} ({last.filename}:{last.lineno})"
+        yield name, problem
+
+
+@lru_cache
+def first_failure(config: ModelConfig, known: tuple[Architecture, ...]) -> str | None:
+    """The first of the QUICK checks that fails, and why; None where all pass. known: the architectures of its kinds as
+    they are registered now."""
+    return next((f"check `{name}`: {problem}" for name, problem in failures(config, QUICK) if problem), None)
+
+
+def small_like(config: ModelConfig, n_layers: int) -> ModelConfig:
+    """A narrow model with the options of `config` and so many layers; only its vocabulary and context are smaller where
+    its options need its width."""
+    try:
+        return config.replace(**SMALL | {"n_layers": n_layers})
+    except InputError:
+        return config.replace(vocab_size=257, context_length=256, n_layers=n_layers)
+
+
+def check_models(runs: Iterable[RunSpec]) -> None:
+    """Raise InputError for the first architecture that is not of this package and fails a QUICK check, at the largest
+    depth that the runs have (up to DEEPEST). Runs with `jobs.checked: false` are left out, and record it."""
+    depths: dict[ModelConfig, int] = {}
+    for run in runs:
+        if run.checked and run.arch not in ARCHS:
+            config = run.config.shortened(DEEPEST)
+            kind = small_like(config, len(config.layers) or 1)
+            depths[kind] = max(depths.get(kind, 0), config.n_layers)
+    for kind, depth in depths.items():
+        known = tuple(architecture(part.arch) for part in kind.kinds)
+        if problem := first_failure(kind.replace(n_layers=depth), known):
+            raise InputError(
+                f"architecture {kind.arch!r} fails {problem}; nothing was trained. `python -m scaling.check "
+                f"{kind.arch}` makes all checks; --set jobs.checked=false trains it all the same"
+            )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run all checks and print a line for each; the exit code is 1 where one failed, 2 for a bad input."""
     parser = Parser("python -m scaling.check", "Check an architecture.")
     parser.add_argument("arch")
+    parser.add_argument("--study", help="a study file that names it under architectures or plugins")
     add_plugin(parser)
     options = parser.parse_args(arguments)
     failed = 0
     try:
         load_plugins(options.plugin)
-        preset(options.arch, SIZE)
-        for name, check in CHECKS.items():
-            try:
-                check(options.arch)
-                outcome = "ok"
-            except AssertionError as error:
-                failed += 1
-                outcome = f"FAILED: {' '.join(str(error).split())}"
-            print(f"{name:<10}  {outcome}  ({(check.__doc__ or '').strip()})", flush=True)
+        if options.study:
+            from .study.spec import load_study
+
+            load_study(options.study, own=True)
+        for name, problem in failures(small(options.arch), CHECKS):
+            failed += bool(problem)
+            outcome = "skipped" if problem is None else f"FAILED: {problem}" if problem else "ok"
+            print(f"{name:<10}  {outcome}  ({(CHECKS[name].__doc__ or '').strip()})", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

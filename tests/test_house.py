@@ -44,13 +44,16 @@ ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "e
 ALLOWED = {
     "arch": (),
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
-    "flops": (*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
+    "flops": (
+        *(*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
+        "arch.architectures.transformer.shape",
+    ),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
     "scaling.bundle": ("scaling.rundir", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
-    "scaling.check": ("arch", "flops"),
+    "scaling.check": ("scaling.study", "arch", "flops"),
     "jobs": (
         *("scaling.study", "scaling.rundir", "scaling.trainer.process", "scaling.trainer.stop"),
         *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors", "arch.registry"),
@@ -134,7 +137,15 @@ ALLOWED = {
         *("analysis.scales", "analysis.table_files", "scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
     "analysis.design": (
-        *("analysis.fits", "arch.amounts", "arch.config", "arch.errors", "flops", "scaling.study.rate_law"),
+        *(
+            "analysis.fits",
+            "arch.amounts",
+            "arch.config",
+            "arch.errors",
+            "arch.registry",
+            "flops",
+            "scaling.study.rate_law",
+        ),
     ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.rates": (

@@ -12,6 +12,7 @@ from analysis.design.precision import FACTOR, SMOOTHED, SWEPT_RATES
 from analysis.design.proposal import Price, Proposal, batch_of, decisive
 from arch import amounts
 from arch.errors import InputError
+from arch.registry import plugins_of
 from flops.ladder import Ladder
 from flops.quantity import quantity
 
@@ -68,6 +69,7 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
     batches = batches_of(proposal, setting.context, setting.batch)
     lines = [
         f"name: {setting.name}",
+        *(f"plugins: [{plugin}]" for plugin in [", ".join(plugins_of(setting.archs))] if plugin),
         "out: out",
         f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
         "grid:",

@@ -65,11 +65,12 @@ class LoadedModel:
 
     def warnings_at(self, length: int) -> list[str]:
         """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        architecture = ARCHITECTURES[self.config.arch]
-        if architecture.constant_state or length <= self.context_length:
+        if self.config.constant_state or length <= self.context_length:
             return []
+        known = ARCHITECTURES.get(self.config.arch)  # a pattern has its label in its study alone
+        label = known.label if known else self.config.arch
         return [
-            f"{architecture.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: "
+            f"{label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: "
             f"rotary positions beyond the training length were never trained"
         ]
 

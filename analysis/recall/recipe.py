@@ -20,6 +20,7 @@ from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
 from scaling.study.file import validate
+from scaling.study.patterns import Patterns, PatternsOfStudy
 from scaling.study.types import Arch, Count, Distinct, Flag, Name, Number, Positive, Seed
 from scaling.study.yaml_text import read_mapping
 
@@ -57,13 +58,15 @@ class Trial:
 class Sweep(Part):
     """Every architecture on every problem at every width, each by its best trial at the first seed.
 
-    rates: tried in that order (`first`: an architecture's own beginning), each with all of the architecture's
-    `expand_ratios`; with `stop` the sweep ends at a trial that answers a share `solved` of the queries. A run ends
-    early when it answers `done`. `seeds` after the first repeat the chosen trial. head_dim: d_model / n_heads by
-    architecture, where a single one is tried; model: further fields of its configuration; longer: factor of its steps.
+    architectures: patterns, as in a study file; rates: tried in that order (`first`: an architecture's own beginning),
+    each with all of the architecture's `expand_ratios`; with `stop` the sweep ends at a trial that answers a share
+    `solved` of the queries. A run ends early when it answers `done`. `seeds` after the first repeat the chosen trial.
+    head_dim: d_model / n_heads by architecture, where a single one is tried; model: further fields of its
+    configuration; longer: factor of its steps.
     """
 
     name: Name
+    architectures: PatternsOfStudy = Field(default_factory=Patterns)
     archs: Annotated[list[Arch], Distinct]
     problems: Annotated[list[Problem], Distinct]
     widths: Annotated[list[Count], Distinct]

@@ -19,6 +19,8 @@ from .mamba2 import Mamba2Options
 from .mamba2 import register_this as register_mamba2
 from .tnl import TNLOptions
 from .tnl import register_this as register_tnl
+from .transformer import TransformerOptions
+from .transformer import register_this as register_transformer
 
 __all__ = [
     "CosFormer2Options",
@@ -28,6 +30,7 @@ __all__ = [
     "Mamba1Options",
     "Mamba2Options",
     "TNLOptions",
+    "TransformerOptions",
     "register_all",
 ]
 
@@ -39,6 +42,7 @@ ORDER = (  # of every list
     register_hgrn1,
     register_mamba2,
     register_mamba1,
+    register_transformer,
 )
 
 

@@ -16,13 +16,13 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from ..config import ARCHS, ModelConfig, field_names, model_fields_in
+from ..config import ARCHS, ModelConfig, archs_in, model_fields_in
 from ..errors import InputError
 from ..model.cache import DecodeCache
 from ..model.decoder import Decoder
 from ..model.lm import MODEL_TYPE, last_tokens, mask_targets, next_token_loss
 from ..model.stored import WEIGHTS, check_layers, read_config, stored_shapes
-from ..registry import plugin_of, require
+from ..registry import plugins_of, require
 
 # Arguments of the library that these models cannot honour; its other arguments change nothing.
 REFUSED = (
@@ -49,17 +49,17 @@ class LinearScalingConfig(PretrainedConfig):
         kwargs = {name: value for name, value in kwargs.items() if name not in own}
         # the library builds a default configuration to compare with when it prints one
         shape: dict[str, Any] = {"arch": ARCHS[0], "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
-        require(str((shape | own)["arch"]), kwargs.get("plugin"), "config.json")
+        require(archs_in(shape | own), kwargs.get("plugin"), "config.json")
         config = ModelConfig.from_dict(shape | own)
-        if plugin := plugin_of(config.arch):
-            kwargs["plugin"] = plugin
+        if plugins := plugins_of(kind.arch for kind in config.kinds):
+            kwargs["plugin"] = ", ".join(plugins)
         for name, value in config.to_dict().items():
             setattr(self, name, value)
         kwargs["tie_word_embeddings"] = config.tie_embeddings
         super().__init__(**kwargs)
 
     def model_config(self) -> ModelConfig:
-        return ModelConfig.from_dict({name: getattr(self, name) for name in field_names() if hasattr(self, name)})
+        return ModelConfig.from_dict(model_fields_in(vars(self)))
 
 
 @dataclass

@@ -13,7 +13,6 @@ from ..config import ModelConfig
 from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
-from ..registry import architecture
 from .cache import DecodeCache, LayerCache
 from .layers import Layer, called_as_written
 from .layout import check_ids, lay_out
@@ -31,12 +30,18 @@ class Decoder(nn.Module):
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.document_start_id: int | None = None  # see forward
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.mixer_class = mixer = mixer_of(config.arch)
-        self.tpe = mixer.position_encoding(config)  # stored weights have this name
-        self.has_kv_cache = not architecture(config.arch).constant_state
-        shape = mixer.gamma_shape(config)
-        self.gamma = None if shape is None else nn.Parameter(torch.empty(shape))
-        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
+        self.kinds = [(kind, mixer_of(kind.arch)) for kind in config.kinds]
+        self.kind_of_layer = [kind.arch for kind, _ in config.by_layer]
+        first, mixer = self.kinds[0]
+        self.tpe = mixer.position_encoding(first)  # stored weights have this name
+        self.has_kv_cache = not config.constant_state
+        self.register_parameter("gamma", None)
+        self.gammas: dict[str, str] = {}  # the parameter of each kind that has lower bounds
+        for kind, mixer in self.kinds:
+            if (shape := mixer.gamma_shape(kind)) is not None:
+                self.gammas[kind.arch] = f"gamma_{kind.arch}" if self.gammas else "gamma"
+                self.register_parameter(self.gammas[kind.arch], nn.Parameter(torch.empty(shape)))
+        self.layers = nn.ModuleList(Layer(kind, index) for kind, index in config.by_layer)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.casts = WeightCasts()
 
@@ -63,42 +68,49 @@ class Decoder(nn.Module):
         device = input_ids.device.type
         cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
         x = embed(input_ids, self.embedding, torch.get_autocast_dtype(device) if cast else None)
-        mixer = self.mixer_class
-        bounds = None if self.gamma is None else self._bounds(self.gamma)
-        rotary = mixer.rotary(self.config, layout.positions, x)
-        stream = Stream(
-            layout.positions,
-            layout.padding_mask,
-            layout.document_starts,
-            layout.attention_mask,
-            backend,
-            bounds,
-            rotary,
-        )
+        streams = {
+            kind.arch: Stream(
+                layout.positions,
+                layout.padding_mask,
+                layout.document_starts,
+                layout.attention_mask,
+                backend,
+                self._bounds(kind, mixer),
+                mixer.rotary(kind, layout.positions, x),
+            )
+            for kind, mixer in self.kinds
+        }
         first: LayerCache = {}
         if self.tpe is not None:
-            x, first = self.tpe(x, stream, {} if cache is None else cache.first)
+            x, first = self.tpe(x, streams[self.kind_of_layer[0]], {} if cache is None else cache.first)
         caches: list[LayerCache] = []
         recompute = self.gradient_checkpointing and self.training
         # a layer that is computed again casts its own
         ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
         with self.casts.once() if ahead else nullcontext():
-            hidden = self._through(x, stream, cache, caches if use_cache else None, recompute)
+            hidden = self._through(x, streams, cache, caches if use_cache else None, recompute)
         if not use_cache:
             return hidden, None
         n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
         return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
 
     def _through(
-        self, x: Tensor, stream: Stream, cache: DecodeCache | None, caches: list[LayerCache] | None, recompute: bool
+        self,
+        x: Tensor,
+        streams: dict[str, Stream],
+        cache: DecodeCache | None,
+        caches: list[LayerCache] | None,
+        recompute: bool,
     ) -> Tensor:
-        """The normalised hidden states behind all layers, whose new caches are appended to `caches`."""
+        """The normalised hidden states behind all layers, whose new caches are appended to `caches`. streams: by
+        kind."""
         branch: Tensor | None = None
         normed: Tensor | None = None
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
         together = all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
         following = [*(layer.mixer_norm for layer in self.layers[1:]), self.norm] if together else []
         for index, layer in enumerate(self.layers):
+            stream = streams[self.kind_of_layer[index]]
             layer_cache = {} if cache is None else cache.layers[index]
             if recompute:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
@@ -116,9 +128,12 @@ class Decoder(nn.Module):
         assert branch is not None
         return self.norm.add(x, branch)[1]
 
-    def _bounds(self, gamma: Tensor) -> tuple[Tensor, ...]:
-        """The bounds [channels] of each layer, split in one operation so that their gradients are joined in one."""
-        bounds = self.mixer_class.bounds(self.config, gamma)
+    def _bounds(self, kind: ModelConfig, mixer: type[Mixer]) -> tuple[Tensor, ...] | None:
+        """The bounds [channels] of each layer of a kind, split in one operation so that their gradients are joined in
+        one; None where it has none."""
+        if kind.arch not in self.gammas:
+            return None
+        bounds = mixer.bounds(kind, getattr(self, self.gammas[kind.arch]))
         # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
         return bounds.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
 
@@ -126,24 +141,25 @@ class Decoder(nn.Module):
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
         Matrices are normal(0, init_std); those that write to the residual stream are divided by the square root of
-        their number (2 L, or L without MLPs). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
+        their number (2 a layer, 1 without an MLP). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
         parameters as their modules say. The papers state no rule.
         """
-        std, mixer = self.config.init_std, self.mixer_class
-        writers = self.config.n_layers * (2 if mixer.has_mlp else 1)
+        std = self.config.init_std
+        writers = sum(kind.n_layers * (2 if mixer.has_mlp else 1) for kind, mixer in self.kinds)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():
                 if name.endswith(residual):
                     parameter.normal_(0.0, std / math.sqrt(writers), generator=generator)
-                elif name == "gamma" or name.endswith("bias"):
+                elif name in self.gammas.values() or name.endswith("bias"):
                     parameter.zero_()
                 elif parameter.dim() >= 2:
                     parameter.normal_(0.0, std, generator=generator)
                 else:
                     parameter.fill_(1.0)
-        if self.gamma is not None:
-            mixer.reset_gamma(self.config, self.gamma, generator)
+        for kind, mixer in self.kinds:
+            if kind.arch in self.gammas:
+                mixer.reset_gamma(kind, getattr(self, self.gammas[kind.arch]), generator)
         if self.tpe is not None:
             self.tpe.reset_own_parameters(generator)
         for module in self.modules():
@@ -152,9 +168,10 @@ class Decoder(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
-        scales = tuple(f".mixer.{name}" for name in self.mixer_class.time_scales)
-        names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(scales)}
-        return names | ({"gamma"} if self.gamma is not None else set())
+        mixers = [(name, module) for name, module in self.named_modules() if isinstance(module, Mixer)]
+        scales = {f"{name}.{scale}" for name, mixer in mixers for scale in mixer.time_scales}
+        names = {name for name, p in self.named_parameters() if p.dim() < 2 or name in scales}
+        return names | set(self.gammas.values())
 
     def keep_fp32(self) -> set[str]:
         """Parameters that a checkpoint must not round to bf16: those of `no_weight_decay`, which set time scales."""

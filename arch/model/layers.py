@@ -30,6 +30,8 @@ class GatedMLP(nn.Module):
 class Layer(nn.Module):
     """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
 
+    config, index: of the layer's kind, and its place among the layers of that kind.
+
     The layer returns x and the output of its last branch separately: the next norm, of the next layer or of the model,
     adds and normalises in one kernel. Where kernels do this inside the branches' last products (`layer_end`), the layer
     returns x with both branches added, and its next norm.

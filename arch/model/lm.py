@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ..config import ModelConfig
 from ..errors import InputError
 from ..ops.fused.cross_entropy import linear_cross_entropy
-from ..registry import plugin_of
+from ..registry import plugins_of
 from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import boundaries
@@ -153,8 +153,8 @@ class LanguageModel(nn.Module):
             "dtype": str(dtype).removeprefix("torch."),
             "tie_word_embeddings": self.model_config.tie_embeddings,
         }
-        plugin = plugin_of(self.model_config.arch)
-        header |= {"plugin": plugin} if plugin else {}
+        plugins = plugins_of(kind.arch for kind in self.model_config.kinds)
+        header |= {"plugin": ", ".join(plugins)} if plugins else {}
         start = self.decoder.document_start_id
         header |= {} if start is None else {"document_start_id": start}
         config = directory / "config.json"

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stream:
-    """The arguments that all layers of one forward pass share beside the residual stream."""
+    """The arguments that all layers of a kind share in one forward pass beside the residual stream."""
 
     positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
     padding_mask: Tensor | None = None  # bool [B, T], True for padding; None: there is none
     document_starts: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
     attention_mask: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: True where t may attend to s; None: causal
     backend: str | None = None  # backend of the sequence operations; None: the fast one
-    bounds: Sequence[Tensor] | None = None  # HGRN: each layer's lower bounds of the forget gates, [d], in [0, 1), fp32
+    bounds: Sequence[Tensor] | None = (
+        None  # HGRN: each of its layers' lower bounds of the forget gates, [d], in [0, 1), fp32
+    )
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
@@ -56,8 +58,9 @@ class PositionEncoding(nn.Module):
 class Mixer(nn.Module):
     """Projections of x, an output projection, and heads of config.head_dim channels.
 
-    names: the projections from d to d, or {name: width} for other widths; inner: channels that the output projection
-    reads (default: d). The class attributes describe the mixer to the rest of the model.
+    config, layer: of the layer's kind, as if the model had no other layers. names: the projections from d to d, or
+    {name: width} for other widths; inner: channels that the output projection reads (default: d). The class attributes
+    describe the mixer to the rest of the model.
     """
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..config import ModelConfig, model_fields_in
+from ..config import ModelConfig, archs_in, model_fields_in
 from ..errors import InputError
 from ..registry import require
 
@@ -33,7 +33,7 @@ def read_config(directory: Path) -> tuple[ModelConfig, int | None]:
         raise InputError(f"{path}: is no JSON object; take another copy") from None
     if fields.get("model_type") != MODEL_TYPE:
         raise InputError(f"{path}: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
-    require(str(fields.get("arch")), fields.get("plugin"), str(path))
+    require(archs_in(fields), fields.get("plugin"), str(path))
     start = fields.get("document_start_id")
     if start is not None and type(start) is not int:
         raise InputError(f"{path}: document_start_id is {start!r}, not a token's id; take another copy")

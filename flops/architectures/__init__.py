@@ -1,11 +1,11 @@
 """The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
 
 from ..registry import register
-from . import cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl
+from . import cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl, transformer
 
-__all__ = ["cosformer2", "hgrn1", "hgrn2", "llama", "mamba1", "mamba2", "register_all", "tnl"]
+__all__ = ["cosformer2", "hgrn1", "hgrn2", "llama", "mamba1", "mamba2", "register_all", "tnl", "transformer"]
 
-MODULES = (cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl)
+MODULES = (cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl, transformer)
 
 
 def register_all() -> None:

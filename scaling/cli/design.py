@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.arguments import file_to_write
+from arch.commands import Plugins
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
@@ -38,6 +39,7 @@ class QuestionOptions:
     """What is asked, of which architectures, and within which budget."""
 
     arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")]
+    plugin: Plugins = None
     ask: Annotated[
         str,
         typer.Option(
@@ -54,8 +56,9 @@ class QuestionOptions:
 
     def check(self) -> None:
         """Raise InputError for options that no question is made of."""
-        from arch.registry import KNOWN
+        from arch.registry import KNOWN, load_plugins
 
+        load_plugins(self.plugin or [])
         for name in self.arch:
             if name not in KNOWN:
                 raise InputError(f"--arch: {name!r}{choice(name, list(KNOWN))}")

@@ -10,7 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.arguments import plugin_words
+from arch.commands import Plugins
 from arch.errors import InputError
+from arch.registry import load_plugins
 from flops.tables import duration
 
 from .options import AsJson, DryRun, print_json, tell
@@ -20,6 +23,7 @@ def recall(
     sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file, or small or figure3, the package's.")],
     out: Annotated[Path, typer.Option(help="Directory; the sweep's name is made below it.")] = Path("out"),
     workers: Annotated[int, typer.Option(min=1, help="Trainings at once, one process each.")] = 1,
+    plugin: Plugins = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     worker: Annotated[
@@ -34,6 +38,7 @@ def recall(
     from analysis.recall.recipe import read_sweep
     from analysis.recall.sweep import outcomes
 
+    load_plugins(plugin or [])
     chosen = read_sweep(sweep)
     directory = out / chosen.name
     if worker:
@@ -60,7 +65,7 @@ def recall(
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     stream = sys.stderr if as_json else sys.stdout
     if todo:
-        _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)
+        _train([sweep, *plugin_words(plugin or [])], out, min(workers, len(todo)), chosen, directory, stream)
         outcome_of = outcomes(chosen, directory)
     from analysis.recall.figure import table, write
     from arch.tables import text_table
@@ -80,7 +85,7 @@ def recall(
         raise typer.Exit(1)
 
 
-def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:
+def _train(sweep: list[str], out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:
     """Start the workers and show what is done, and about how long the rest takes."""
     from analysis.recall.sweep import outcomes
     from jobs.local import Task, run_tasks
@@ -88,7 +93,7 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     from ..rundir.worklist import thread_environment
     from .passing import Passing
 
-    command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
+    command = [sys.executable, "-m", "scaling", "recall", *sweep, "--out", str(out), "--worker"]
     tasks = [
         Task(f"recall {number}", command, directory / "recall.log", thread_environment(1)) for number in range(workers)
     ]

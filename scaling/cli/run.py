@@ -21,7 +21,7 @@ from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, c
 from .planning import TimedPlan, outlook, outstanding, timed_plan
 from .request import Request
 from .sweep import is_pending, sweep_line, sweep_stage
-from .training import check_trunks, prepare_runs, train_argv, train_stage
+from .training import check_architectures, check_trunks, prepare_runs, train_argv, train_stage
 
 if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
@@ -100,6 +100,7 @@ def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
 def run_study(request: Request) -> StudyRun:
     """Everything that is missing, stage by stage."""
     check_trunks(request)
+    check_architectures(request)
     with request.writing():
         corpus = data_stage(request, reads_text(request))
         check_evaluations(request)  # what it reads of the corpus too

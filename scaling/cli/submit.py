@@ -15,6 +15,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from arch.tables import text_table
+from flops.registry import entry_of
 from flops.tables import duration
 from jobs import records, slurm, status
 from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
@@ -39,7 +40,7 @@ from .fitting import fit_stage, report_stage
 from .forecast import Waiting, trainable
 from .options import ChangedStudyOptions, DryRun, RunsOptions, print_json, tell
 from .request import Request
-from .training import check_trunks
+from .training import check_architectures, check_trunks
 
 if TYPE_CHECKING:
     from jobs.model import JobPlan
@@ -87,6 +88,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     _warn(check_corpus(request))
     if not dry_run:
         slurm.require()
+        check_architectures(request)
     _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path
@@ -98,7 +100,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
         if not dry_run:
             settle(records.submissions(request.study.directory))
         drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not silence)
-        _warn(confounded(request.runs))
+        _warn([*confounded(request.runs), *_without_memory(request.runs)])
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
@@ -116,6 +118,13 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
     print(f"scripts and logs: {submission.path}")
     study.say_next("status")
+
+
+def _without_memory(runs: Sequence[RunSpec]) -> list[str]:
+    """A line where memory cannot be requested by what training takes."""
+    archs = dict.fromkeys(kind.arch for run in runs for kind in run.config.kinds)
+    unknown = [arch for arch in archs if entry_of(arch).memory is None]
+    return [f"memory of {arch} is not known, since its costs have none: give it in jobs.resources" for arch in unknown]
 
 
 def cancel(study: RunsOptions) -> None:

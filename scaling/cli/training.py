@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.amounts import count, counted, counted_of
 from arch.arguments import plugin_words
+from arch.config import ARCHS
 from arch.errors import InputError
 from flops import cost_table
 from flops.tables import duration
@@ -58,6 +59,15 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     ]
 
 
+def check_architectures(request: Request) -> None:
+    """Raise InputError where a run is of an architecture from outside of this package, or of a pattern, that is not
+    what it says it is (scaling.check)."""
+    if any(run.checked and run.arch not in ARCHS for run in request.runs):
+        from ..check import check_models
+
+        check_models(request.runs)
+
+
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
 
@@ -67,6 +77,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     """
     _refuse_queued(request)
     check_trunks(request)
+    check_architectures(request)
     failed: dict[str, str] = {}
     todo: list[Watched] = []
     waiting = Waiting.of(request)

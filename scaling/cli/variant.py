@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from arch.amounts import count
 from arch.config import means, reads
 from arch.errors import InputError, nearest
@@ -22,6 +24,7 @@ from flops import cost_table, count_params
 from ..study.axes import label_of, short
 from ..study.file import HINT, given_in, import_plugins, of_rounds, validate
 from ..study.model_section import ModelChanges, ModelSection
+from ..study.patterns import Patterns, PatternsOfStudy
 from ..study.run import RunSpec
 from ..study.spec import StudySpec, load_study
 from ..study.training import Training
@@ -43,6 +46,7 @@ class Variant(Section):
     """What a variant's file may say."""
 
     plugins: Plugins = []  # first, since arch is judged after it
+    architectures: PatternsOfStudy = Field(default_factory=Patterns)  # likewise
     name: Name
     arch: Arch
     of: str | None = None
@@ -135,6 +139,7 @@ def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
 
     named, jobs, fit = raw.get("plugins") or [], raw.get("jobs") or {}, raw.get("fit") or {}
     raw["plugins"] = list(dict.fromkeys([*([named] if isinstance(named, str) else named), *variant.plugins]))
+    raw["architectures"] = (raw.get("architectures") or {}) | variant.model_dump()["architectures"]
     raw |= {"training": of_run(raw.get("training")), "model": read_by_new(raw.get("model", {}))}
     raw["grid"] = raw["grid"] | {"archs": [new], "sizes": of_sizes(raw["grid"].get("sizes"))}
     raw |= of_rounds(raw, of_sizes)

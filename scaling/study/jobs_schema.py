@@ -133,6 +133,9 @@ class Jobs(Section):
     recompute: Flag = False
     """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers (on a Hopper
     GPU up to rounding: at widths up to 256 other kernels run)."""
+    checked: Flag = True
+    """Whether architectures that are not of this package, patterns among them, must pass the checks of their causality,
+    costs, gradients and state before they train; false: they need not, and their runs record it."""
     cuda_graphs: Flag = True
     """Replay a training step on GPUs, at ZeRO stage 0, instead of launching each kernel of it: the same numbers."""
     cluster: NamedCluster | None = None

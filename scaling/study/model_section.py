@@ -9,10 +9,11 @@ from pydantic import PlainValidator, SerializeAsAny, create_model
 
 from arch.config import field_types
 
-from .types import Count, Flag, Positive, Section
+from .types import Count, Flag, Index, Positive, Section
 
 _MODEL_TYPES: dict[str, Any] = {  # by the type as ModelConfig and Options write it
     "int": Count,
+    "int from 0": Index,
     "float": Positive,
     "bool": Flag,
     "str": str,

@@ -8,14 +8,16 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from arch.config import ModelConfig
-from arch.registry import ARCHITECTURES, Architecture
+from arch.errors import InputError
+from arch.registry import ARCHITECTURES, Architecture, register_pattern
 from data.share import share_of
 from data.vocabulary import portable
 
@@ -85,16 +87,29 @@ class RunSpec(Section):
     training: Training
     recompute: bool = False  # jobs.recompute: decides no number, but for rounding on Hopper
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
+    checked: bool = True  # jobs.checked: neither
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
 
+    @model_validator(mode="before")
+    @classmethod
+    def _registers_its_pattern(cls, raw: Any) -> Any:
+        """A record holds the whole of a pattern, which the process that reads it may not know."""
+        model = raw.get("model") if isinstance(raw, dict) else None
+        if isinstance(model, dict) and "layers" in model and raw.get("arch") not in ARCHITECTURES:
+            with suppress(InputError, TypeError, AttributeError):  # then arch is not known
+                register_pattern(raw["arch"], model["layers"], model["kinds"])
+        return raw
+
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The record of a run names a role and a round only where it is a forecast's."""
-        usual = set() if self.round else {"round"}
+        """The record of a run names a role and a round only where it is a forecast's, and that its architecture was
+        not checked only where this was asked for."""
+        usual = {"checked"} if self.checked else set()
+        usual |= set() if self.round else {"round"}
         usual |= set() if self.is_forecast else {"role"}
         return {key: value for key, value in dump(self).items() if key not in usual}
 

@@ -29,6 +29,7 @@ from .axes import AxesOfGrid, By, Point, check_nuisance, fields_of, points_of
 from .fit_section import Fit as Fit
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
+from .patterns import Patterns, PatternsOfStudy
 from .sizes import SizesOfStudy
 from .training import Overrides, Training
 from .types import (
@@ -177,7 +178,7 @@ class Grid(Section):
     sizes: SizesOfStudy
     """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`; shapes,
     `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`, read as presets are, changed below an architecture's
-    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect` and `head_dim`. See Sizes."""
+    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect`, `head_dim` and `period`. See Sizes."""
     seeds: Annotated[list[Seed], AfterValidator(different)] = [0]
     """Seeds of every cell; a seed decides the initial weights and the order of the training text. `[]` where every size
     has its own in `extra_seeds`."""
@@ -390,6 +391,10 @@ class StudyFile(Section):
     """The study's name, and the name of its folder below `out`."""
     plugins: Plugins = []
     """Python modules that register architectures of their own: arch/ADDING.md."""
+    architectures: PatternsOfStudy = Field(default_factory=Patterns)
+    """Architectures whose layers are of several kinds, by name: `layers` names the architecture of each layer of a
+    period, which every depth repeats (a list of all layers is one period); below an architecture's name stand the
+    fields of its layers; `label` and `color` (#rrggbb) are for tables and plots. See Hybrids."""
     out: FilePath = "out"
     """The folder of all studies' output; a relative path counts from the folder where the command runs."""
     corpus: Corpus

@@ -69,6 +69,7 @@ class LadderKeys(Section):
     match: Literal["params", "flops"] = "params"
     aspect: Positive | None = None
     head_dim: Count | None = None
+    period: Count = 1
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from arch.amounts import counted
-from arch.config import ModelConfig, means, reads
+from arch.config import PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
-from arch.registry import archs_with, plugin_of
+from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
@@ -128,6 +128,7 @@ class StudySpec(StudyFile):
         return self._runs_of(Cell(arch, size, seed, point))(seed)
 
     def _expanded(self, cells: list[Cell], only: str | None) -> list[RunSpec]:
+        self.architectures.register()
         branches: list[str] | None = None
         if only is not None:
             cells, branches = chosen(cells, only, self.path)
@@ -244,9 +245,9 @@ class StudySpec(StudyFile):
         set_training = _differing(set_training, Training(**training), of_file)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in set_model}
         named = {short(field): value for field, value in point}
-        suffix, plugin = suffix_of(named | set_training | set_model), plugin_of(arch)
+        suffix = suffix_of(named | set_training | set_model)
         shared = RunSpec(
-            plugins=[plugin] if plugin else [],
+            plugins=plugins_of(kinds_of(arch)),
             study=self.name,
             run_id=f"{arch}-{size}",
             arch=arch,
@@ -260,6 +261,7 @@ class StudySpec(StudyFile):
             training=resolved.training,
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs,
+            checked=self.jobs.checked,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],
@@ -299,10 +301,18 @@ def _differing(changes: Keys, section: Any, other: Any) -> Keys:
     """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
     if other is None:
         return changes
-    first, second = (
-        each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (section, other)
-    )
-    return {field: value for field, value in changes.items() if first[field] != second[field]}
+    pairs = list(zip(_by_kind(section), _by_kind(other), strict=True))
+    return {
+        field: value
+        for field, value in changes.items()
+        if any(first.get(field) != second.get(field) for first, second in pairs)
+    }
+
+
+def _by_kind(section: Any) -> list[dict[str, Any]]:
+    """The fields of a section, or of each kind of a model's layers."""
+    kinds = section.kinds if isinstance(section, ModelConfig) else [section]
+    return [kind.to_dict() if isinstance(kind, ModelConfig) else kind.model_dump() for kind in kinds]
 
 
 def _check_target(target: int | None, resolved: Resolved, where: str) -> None:
@@ -332,7 +342,8 @@ def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
     first_of: dict[str, RunSpec] = {}
     for run in runs:
         # chunks are a way to compute the same model
-        shape = {key: value for key, value in run.model.items() if key != "chunk_size" and means(run.arch, key)}
+        of_model = {key for key in run.model if key in PATTERN or (key != "chunk_size" and means(run.arch, key))}
+        shape = {key: run.model[key] for key in sorted(of_model)}
         first = first_of.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
         if run.is_forecast and first.size != run.size:
             raise ValueError(
@@ -348,8 +359,21 @@ def _check_trunks(runs: Sequence[RunSpec]) -> None:
         )
 
 
+def _same_model(runs: Sequence[RunSpec]) -> Iterator[tuple[str, str]]:
+    """The ids of runs whose architectures differ in their names alone, which only those of patterns can."""
+    seen: dict[Any, RunSpec] = {}
+    for run in runs if any("layers" in run.model for run in runs) else ():
+        config = run.config
+        model = config.layers or (config.arch,), config.kinds
+        first = seen.setdefault((run.size, run.seed, label_of(run.point), run.branch, model), run)
+        if first.arch != run.arch:
+            yield first.run_id, run.run_id
+
+
 def _check_runs(runs: Sequence[RunSpec]) -> None:
     """Raise ValueError for a run whose losses are written at its checkpoints alone, and for two of one name."""
+    if same := next(_same_model(runs), None):
+        raise ValueError(f"{same[0]} and {same[1]} are the same model: leave out one of the two architectures")
     names = set[str]()
     for run in runs:
         every, steps = run.training.log_every, planned_steps(run.training)

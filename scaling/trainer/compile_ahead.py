@@ -11,7 +11,6 @@ import gc
 import os
 import time
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +76,7 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     from ..rundir.checkpoint_writer import PROBE_ROWS, probe_loss
     from .kernel_check import ALIGNED, rows_like
 
-    config = replace(run.config, n_layers=min(layers, run.config.n_layers))
+    config = run.config.shortened(layers)
     model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None

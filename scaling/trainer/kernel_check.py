@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def check_kernels(
     if device.type != "cuda" or device_obstacle(device) is not None:
         return None
     begin = time.perf_counter()
-    config = replace(config, n_layers=min(LAYERS, config.n_layers), norm_eps=EPS)
+    config = config.shortened(LAYERS).replace(norm_eps=EPS)
     note = _place(config, device, bf16, micro_rows, resets)
     if note.exists():
         return None

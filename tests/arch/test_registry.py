@@ -16,7 +16,7 @@ from arch.model.lm import build_model, load_model
 from arch.model.mixer import mixer_of
 from arch.options import Options, option
 from arch.presets import SIZES, preset
-from arch.registry import ARCHITECTURES, KNOWN, check_plugins, load_plugins, plugin_of, register, require
+from arch.registry import ARCHITECTURES, KNOWN, check_plugins, load_plugins, plugins_of, register, require
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,10 +228,10 @@ def test_two_plugins_may_not_share_a_name(plugin):
     plugin("mine", REGISTER)
     plugin("yours", REGISTER)
     load_plugins(["mine", "mine"])
-    assert plugin_of("eighth") == "mine" and plugin_of("tnl") is None
+    assert plugins_of(["eighth", "tnl"]) == ["mine"]
     with pytest.raises(InputError, match="architecture 'eighth' of yours is already one of mine: choose another name"):
         load_plugins(["yours"])
-    assert plugin_of("eighth") == "mine"
+    assert plugins_of(["eighth"]) == ["mine"]
 
 
 def test_the_plugin_is_what_was_asked_for_wherever_in_it_the_call_stands(plugin):
@@ -241,12 +241,12 @@ def test_the_plugin_is_what_was_asked_for_wherever_in_it_the_call_stands(plugin)
     plugin("outer", "import mine")
     plugin("mine", REGISTER.replace("eighth", "ninth"))
     load_plugins(["folder", "outer", "mine"])
-    assert (plugin_of("eighth"), plugin_of("ninth")) == ("folder", "outer")
+    assert plugins_of(["eighth", "ninth"]) == ["folder", "outer"]
     load_plugins(["folder", "outer"])
     plugin("early", REGISTER.replace("eighth", "tenth"))
     __import__("early")
     load_plugins(["early"])
-    assert plugin_of("tenth") == "early"
+    assert plugins_of(["tenth"]) == ["early"]
 
 
 def test_planning_with_a_plugin_needs_no_torch(plugin, tmp_path):
@@ -265,6 +265,6 @@ def test_a_checkpoint_names_its_plugin(plugin, tmp_path):
     assert load_model(tmp_path / "model").model_config.arch == "eighth"
     del ARCHITECTURES["eighth"]
     with pytest.raises(InputError, match=r"here: unknown architecture 'hgrn' .did you mean 'hgrn2'"):
-        require("hgrn", None, "here")
+        require(["hgrn"], None, "here")
     with pytest.raises(InputError, match=r"config.json: architecture 'eighth' comes from the plugin 'mine': import it"):
         load_model(tmp_path / "model")

@@ -20,7 +20,7 @@ def test_states_are_as_large_as_the_counts_say(arch):
     assert [step.n_tokens for step in steps] == list(LENGTHS) and all(step.step_ms > 0 for step in steps)
     for step in steps:
         assert step.state_bytes == decode_state(config, step.n_tokens)["bytes"]
-    assert (steps[0].state_bytes == steps[1].state_bytes) is (arch != "llama")
+    assert (steps[0].state_bytes == steps[1].state_bytes) is config.constant_state
 
 
 @pytest.mark.gpu("CUDA graphs")

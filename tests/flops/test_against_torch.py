@@ -103,6 +103,11 @@ OWN = {
     "gate_rank": st.one_of(st.none(), st.integers(1, 40)),
     "tpe_dim": st.one_of(st.none(), st.integers(1, 40)),
     "tpe_residual": st.booleans(),
+    "n_kv_heads": st.sampled_from([None, 1]),
+    "qk_norm": st.booleans(),
+    "window": st.one_of(st.just(0), st.integers(1, 250)),
+    "position": st.sampled_from(CHOICES["position"]),
+    "attention_gate": st.booleans(),
 }
 
 
@@ -227,6 +232,7 @@ NOT_IN_EXACT = {
     "hgrn1": [],
     "mamba2": ["mixer.state.unread"],
     "mamba1": ["mixer.state.inputs"],
+    "transformer": ["mixer.softmax.masked"],
 }
 
 

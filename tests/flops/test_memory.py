@@ -24,6 +24,8 @@ CASES = [
     *((arch, {}) for arch in ARCHS),
     *((arch, {"norm": "layer", "tie_embeddings": False}) for arch in ARCHS),
     ("mamba2", {"norm": "srms", "expand": 3, "conv_width": 1}),
+    ("transformer", {"n_heads": 4, "n_kv_heads": 1, "qk_norm": False, "position": "none"}),
+    ("transformer", {"window": 8, "attention_gate": True}),
     *ABLATED,
 ]
 ROWS, CONTEXT = 3, 77  # a shorter last chunk

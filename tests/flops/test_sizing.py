@@ -79,7 +79,7 @@ def test_matches_of_a_preset():
         assert abs(sizing.deviation) < 0.02
         count = parameters if kind == "params" else flops_under("exact")
         assert sizing.deviation == count(sizing.cfg) / count(target) - 1
-        if kind == "flops" and sizing.cfg.arch != "llama":  # LLaMA's softmax buys the others more parameters
+        if kind == "flops" and sizing.cfg.arch not in ("llama", "transformer"):  # its softmax buys others parameters
             assert parameters(sizing.cfg) > 1.2 * parameters(target)
     assert [sizing.cfg.arch for _, sizing in matches(target, "exact", archs=["hgrn2"])] == ["hgrn2"] * 2
 

@@ -12,7 +12,8 @@ from arch.errors import InputError
 from arch.model.mixer import Stream
 from flops import register
 from flops.registry import ENTRIES
-from scaling.check import CHECKS, main, moved_model
+from scaling.check import CHECKS, check_models, main, moved_model, small
+from scaling.study.spec import load_study
 
 from .eighth import page_files
 
@@ -33,12 +34,12 @@ def page(tmp_path_factory):
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("arch", [*ARCHS, "gla"])
 def test_every_architecture_keeps_the_contract(arch, check):
-    CHECKS[check](arch)
+    CHECKS[check](small(arch))
 
 
 def test_the_pages_mixer_computes_its_equations():
     """A plain loop over what its docstring says, in fp64."""
-    mixer = moved_model("gla").decoder.layers[0].mixer
+    mixer = moved_model(small("gla")).decoder.layers[0].mixer
     weight = {name: layer.weight.T for name, layer in mixer.project.items()}
     x = torch.randn(1, 40, 32, generator=torch.Generator().manual_seed(0)).double()
     q, k, v, r = (x[0] @ weight[name] for name in ("query", "key", "value", "gate"))
@@ -91,7 +92,7 @@ def test_each_check_sees_a_mistake(check, right, wrong):
     registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
     ENTRIES["broken"] = ENTRIES["gla"]
     with pytest.raises(AssertionError):
-        CHECKS[check]("broken")
+        CHECKS[check](small("broken"))
 
 
 def test_the_command(capsys):
@@ -108,7 +109,7 @@ def test_the_command(capsys):
     finally:
         ENTRIES["gla"] = costs
     out = capsys.readouterr().out
-    assert "parameters  FAILED: flops counts " in out and out.count("FAILED") >= 2
+    assert "parameters  FAILED: layer 0 (gla): flops counts " in out and out.count("FAILED") >= 2
 
 
 def test_an_architecture_without_costs_is_refused():
@@ -116,6 +117,57 @@ def test_an_architecture_without_costs_is_refused():
     registry.register("broken", mixer=page.mixer, options=page.options)
     ENTRIES.pop("broken", None)
     with pytest.raises(InputError, match=r"architecture .broken. has no costs: call flops\.register"):
-        CHECKS["parameters"]("broken")
+        CHECKS["parameters"](small("broken"))
     with pytest.raises(InputError, match=r"the costs of 'tnl' are those of flops\.architectures: "):
         register("tnl", ENTRIES["gla"])
+
+
+# Mistakes of layer 3 alone, or of all, and the line that a study ends in before anything is trained.
+WRONG = [
+    (
+        {AFTER: AFTER + "        value = value + (self.layer == 3) * x.mean(1)[:, None, None, :1]\n"},
+        r"check `causality`: layer 3 \(broken\): token 0 changes its output|"
+        r"check `causality`: layer 3 \(broken\): token 31 changes its output, \[2, 70, 32\], at token 0 \(sum .*\): it "
+        r"sees the future",
+    ),
+    (
+        {'{"state": state}': '{"state": state if self.layer != 3 else 0 * state}'},
+        r"check `state`: layer 3 \(broken\): its output after 33 tokens in the cache, \[2, 1, 32\], is .*, not .*, at ",
+    ),
+    (
+        {AFTER: AFTER + "        value = value + 0 * self.heads(self.project['key'](x)) * (self.layer == 3)\n"},
+        r"check `flop`: layer 0 \(broken\): 2 x 128 tokens: flops counts [\d,]* FLOP, torch [\d,]*;",
+    ),
+    (
+        {"bias=False)": "bias=layer == 3)"},
+        r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has .*'mixer.down.bias': ",
+    ),
+    (
+        {AFTER: AFTER + "        assert self.layer < 3, 'no more'\n        [][self.layer // 3]\n"},
+        r"check `flop`: IndexError: list index out of range \(",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_a_study_of_a_wrong_mixer_ends_before_it_trains(tmp_path, changes, message):
+    source = page_files()["gla_mixer.py"]
+    for right, wrong in changes.items():
+        assert source.count(right) == 1
+        source = source.replace(right, wrong)
+    scope: dict[str, type] = {}
+    exec(source, scope)
+    page = registry.ARCHITECTURES["gla"]
+    registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
+    ENTRIES["broken"] = ENTRIES["gla"]
+    (tmp_path / "study.yaml").write_text(
+        'name: s\ncorpus: {source: "synthetic:0:1000"}\n'
+        "grid: {archs: [tnl, broken], sizes: [{s: {n_layers: 2, d_model: 16}}, {m: {n_layers: 5, d_model: 32}}]}\n"
+        "training: {n_tokens: 1M, batch_tokens: 8192, lr: 1e-3}\n"
+    )
+    with pytest.raises(InputError, match=message) as error:
+        check_models(load_study(tmp_path / "study.yaml").runs())
+    assert "\n" not in str(error.value) and "--set jobs.checked=false" in str(error.value)
+    unchecked = load_study(tmp_path / "study.yaml", ["jobs.checked=false"]).runs("arch=broken")
+    check_models(unchecked)
+    assert {run.model_dump()["checked"] for run in unchecked} == {False}

@@ -59,4 +59,5 @@ def register_this() -> None:
         label="cosFormer2",
         color="#b4479b",
         aliases=("cos2",),
+        in_patterns=False,
     )

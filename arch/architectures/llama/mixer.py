@@ -9,6 +9,7 @@ parameter counts have two weight-and-bias norms a layer, which norm="layer" give
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -29,6 +30,29 @@ if TYPE_CHECKING:
 DECODING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax attention of queries [B, T, H, p] over S keys and values [B, S, heads, p or any width], whose heads, H or
+    a divisor of it, are each read by as many of the queries' -> [B, T, H, width of the values]. mask: bool, True where
+    t may attend to s; None: causal, and the queries are the last of the keys' tokens where they are fewer (one)."""
+    if mask is not None and key.shape[2] < query.shape[2]:  # no kernel takes both
+        key, value = (x.repeat_interleave(query.shape[2] // x.shape[2], 2) for x in (key, value))
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    causal, grouped = mask is None and query.shape[2] == key.shape[2], key.shape[1] < query.shape[1]
+    mixed = nnf.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
+    return mixed.transpose(1, 2)
+
+
+def decoding(cache: LayerCache) -> AbstractContextManager[None]:
+    """A context for attention after a cache."""
+    return sdpa_kernel(DECODING) if cache else nullcontext()
+
+
+def angles(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles, for hidden states like x."""
+    pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
+    return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
+
+
 class LlamaMixer(Mixer):
     mlp_activation: ClassVar[str] = "silu"  # eq. 6
 
@@ -40,35 +64,23 @@ class LlamaMixer(Mixer):
         if cache:
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
-        return self._attend(query, key, value, stream).flatten(2), {"key": key, "value": value}
+        with decoding(cache):
+            mixed = attention(query, key, value, stream.attention_mask).flatten(2)
+        return mixed, {"key": key, "value": value}
 
     @staticmethod
-    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles."""
-        pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
-        return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
+    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        return angles(config, positions, x)
 
     def _projected(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, rotated, and values, [B, T, H, p]. The values are a separate product: attention keeps them
         for the backward pass, and would keep the unrotated queries and keys with them."""
         projections = fused_linear(x, (self.project["query"], self.project["key"]), self.project["value"])
         query, key, value = (self.heads(y) for y in projections)
-        rotary = stream.rotary or self.rotary(self.config, stream.positions, query)
+        rotary = stream.rotary or angles(self.config, stream.positions, query)
         return *rotate_pairs(query, key, *rotary), value
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
-        """Attention over values [B, T, H, any width], of the same shape."""
-        query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-        if query.shape[2] < key.shape[2]:
-            with sdpa_kernel(DECODING):
-                mixed = nnf.scaled_dot_product_attention(query, key, value, attn_mask=stream.attention_mask)
-        else:
-            mixed = nnf.scaled_dot_product_attention(
-                query, key, value, attn_mask=stream.attention_mask, is_causal=stream.attention_mask is None
-            )
-        return mixed.transpose(1, 2)
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """The softmax weights, [B, H, T, T]."""
         query, key, _ = self._projected(x, stream)
-        return self._attend(query, key, self.unit_values(x), stream).transpose(1, 2)
+        return attention(query, key, self.unit_values(x), stream.attention_mask).transpose(1, 2)

@@ -53,7 +53,7 @@ class Reference:
                 continue
             inner = norm(x, self.w.get(at + "channel_norm.weight"))
             gate = inner @ self.w[at + "channel.gate.weight"].T
-            gate = silu(gate) if self.config.arch == "llama" else gate
+            gate = silu(gate) if self.config.arch in ("llama", "transformer") else gate
             x = x + (inner @ self.w[at + "channel.up.weight"].T * gate) @ self.w[at + "channel.down.weight"].T
         return norm(x, self.w.get("decoder.norm.weight")) @ self.w["decoder.embedding.weight"].T
 
@@ -64,21 +64,43 @@ class Reference:
     def low_rank_gate(self, x: Tensor, at: str) -> Tensor:
         return sigmoid(x @ self.w[at + "gate.down.weight"].T @ self.w[at + "gate.up.weight"].T)
 
-    def llama(self, x: Tensor, layer: int, at: str) -> Tensor:
-        def rotated(v: Tensor, t: int) -> Tensor:
-            angles = torch.tensor([t * 10_000.0 ** (-2 * c / self.p) for c in range(self.p // 2)], dtype=torch.float64)
-            pairs = torch.complex(v[: self.p // 2], v[self.p // 2 :]) * torch.polar(torch.ones_like(angles), angles)
-            return torch.cat([pairs.real, pairs.imag])
+    def rotated(self, v: Tensor, t: int) -> Tensor:
+        angles = torch.tensor([t * 10_000.0 ** (-2 * c / self.p) for c in range(self.p // 2)], dtype=torch.float64)
+        pairs = torch.complex(v[: self.p // 2], v[self.p // 2 :]) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([pairs.real, pairs.imag])
 
+    def softmax(self, q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+        """Of one head, [T, p]."""
+        rows = []
+        for t in range(len(q)):
+            seen = range(max(0, t - window + 1), t + 1)
+            scores = torch.stack([q[t] @ k[s] for s in seen]) / math.sqrt(self.p)
+            shares = torch.exp(scores - scores.max())
+            rows.append(shares / shares.sum() @ v[seen.start : t + 1])
+        return torch.stack(rows)
+
+    def llama(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         for q, k, v in zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True):
-            rows = []
-            for t in range(len(x)):
-                scores = torch.stack([rotated(q[t], t) @ rotated(k[s], s) for s in range(t + 1)]) / math.sqrt(self.p)
-                shares = torch.exp(scores - scores.max())
-                rows.append(shares / shares.sum() @ v[: t + 1])
-            heads.append(torch.stack(rows))
+            q, k = (torch.stack([self.rotated(row, t) for t, row in enumerate(rows)]) for rows in (q, k))
+            heads.append(self.softmax(q, k, v, len(x)))
         return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
+
+    def transformer(self, x: Tensor, layer: int, at: str) -> Tensor:
+        options, heads = self.config.options, []
+        queries, keys, values = (self.project(x, at, name) for name in ("query", "key", "value"))
+        for head, q in enumerate(queries):
+            group = head // (self.config.n_heads // options.n_kv_heads)
+            k, v = keys[group], values[group]
+            if options.qk_norm:
+                q, k = norm(q, self.w[at + "query_norm.weight"]), norm(k, self.w[at + "key_norm.weight"])
+            if options.position == "rotary":
+                q, k = (torch.stack([self.rotated(row, t) for t, row in enumerate(rows)]) for rows in (q, k))
+            heads.append(self.softmax(q, k, v, options.window or len(x)))
+        mixed = torch.cat(heads, 1)
+        if options.attention_gate:
+            mixed = mixed * sigmoid(x @ self.w[at + "project.gate.weight"].T)
+        return mixed @ self.w[at + "out.weight"].T
 
     def tnl(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
@@ -162,6 +184,8 @@ class Reference:
         ("tnl", {"decay_slopes": "fixed"}),
         ("tnl", {"decay": "dependent"}),
         ("tnl", {"decay": "none"}),
+        ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
+        ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
     ],
 )
 def test_logits_equal_the_equations(arch, changes):

@@ -44,7 +44,7 @@ def test_what_it_prints_loads_as_the_models_that_it_told(words, tmp_path):
     runs = {(run.size, run.arch): run.model for run in load_study(path).runs()}
     top = ["--top", "1"] if words[0] == "size" else []
     rows = json.loads(flops(*words, *top, "--json")[1])["rows"]
-    assert len(rows) == len(runs) == (14 if "match" in words else len(rows))
+    assert len(rows) == len(runs) == (2 * len(ARCHS) if "match" in words else len(rows))
     for (size, arch), model in runs.items():
         row = next(r for r in rows if r["arch"] == arch and r.get("size", size) == size and r.get("by", size) in size)
         assert [model[key] for key in ("n_layers", "d_model", "n_heads")] == [

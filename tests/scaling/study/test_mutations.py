@@ -40,8 +40,9 @@ RICH = """
 name: rich
 out: out
 corpus: {source: [nowhere.txt, "synthetic:0:100000"], tokenizer: bytes, validation_fraction: 0.1, max_bytes: 1e5}
+architectures: {mix: {layers: [tnl, hgrn1], label: Mix, color: "#abcdef", hgrn1: {input_gate: own, n_heads: 1}}}
 grid:
-  archs: [llama, tnl, hgrn1]
+  archs: [llama, tnl, hgrn1, mix]
   sizes:
     - 14k
     - 25k

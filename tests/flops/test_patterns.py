@@ -1,0 +1,93 @@
+"""Costs of patterns: against the instantiated model, torch's counter and its cache; on ladders."""
+
+import pytest
+import torch
+
+from arch.errors import InputError
+from arch.model.lm import build_model
+from arch.presets import preset
+from arch.registry import register_pattern
+from flops import conventions_of, count_params, decode_state, train_flops_per_token, training_memory
+from flops.conventions import _needed_products
+from flops.hardware import device_of
+from flops.ladder import Ladder, rung
+from flops.memory import kept_fp32
+from flops.pace import pace
+from tests.flops.test_against_torch import counted, executed, instantiated
+from tests.patterns import random_pattern
+from tests.registries import as_registered
+
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    with as_registered():
+        yield
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pattern_costs_what_its_model_has(seed):
+    cfg = random_pattern(seed)
+    assert count_params(cfg).total == instantiated(cfg)
+    model, context = build_model(cfg, seed=0), (40, 16, 37)[seed % 3]
+    assert counted(cfg, 2, context) == executed(cfg, 2, context)
+    with torch.no_grad():
+        cache = model(input_ids=torch.zeros(1, context, dtype=torch.int64), use_cache=True).cache
+    assert decode_state(cfg, context)["bytes"] == cache.n_bytes
+    keep = model.keep_fp32()
+    assert kept_fp32(cfg) == sum(p.numel() for name, p in model.named_parameters() if name in keep)
+
+
+def test_a_pattern_of_one_kind_costs_what_the_architecture_does():
+    register_pattern("only", ["hgrn2"])
+    one, pure = preset("only", "410m"), preset("hgrn2", "410m")
+    assert count_params(one) == count_params(pure) and conventions_of(one) == conventions_of(pure)
+    for name in conventions_of(pure):
+        assert train_flops_per_token(one, name) == train_flops_per_token(pure, name)
+    kept = [training_memory(cfg, micro_batch_tokens=8192, recompute=again) for cfg in (one, pure) for again in (0, 1)]
+    assert kept[:2] == kept[2:]
+
+
+def test_costs_of_a_pattern_are_those_of_its_layers():
+    """Half of the layers of each of two models: half of what both have but embedding and head."""
+    register_pattern("half", ["llama", "tnl"])
+    both = {"n_layers": 8, "vocab_size": 1000, "context_length": 1024}
+    half, llama, tnl = (preset(arch, "70m", **both) for arch in ("half", "llama", "tnl"))
+    for name in ("paper", "appendix", "executed", "exact", "6nd"):
+        mean = (train_flops_per_token(llama, name) + train_flops_per_token(tnl, name)) / 2
+        assert train_flops_per_token(half, name) == pytest.approx(mean, rel=1e-4)  # the final norm
+    seconds = [pace(cfg, 65_536, device_of("h100")).step_seconds for cfg in (half, llama, tnl)]
+    assert seconds[0] == pytest.approx(sum(seconds[1:]) / 2)
+    memory = [training_memory(cfg, micro_batch_tokens=8192)["activations"] for cfg in (half, llama, tnl)]
+    assert memory[0] == pytest.approx(sum(memory[1:]) / 2, rel=1e-2)
+    assert "paper" not in conventions_of(preset("half", "70m", decay="dependent"))
+    assert sum(_needed_products(half, 1024).values()) * 3 == train_flops_per_token(half, "exact") * 1024
+
+
+@pytest.mark.parametrize("layers", [["hgrn2"] * 3 + ["llama"], ["mamba2"] * 3 + ["llama"], ["mamba1", "mamba2"]])
+def test_a_ladder_matches_patterns_to_pure_models(layers):
+    register_pattern("mix", layers)
+    ladder = Ladder(2e6, 1e9, 8)
+    for target in ladder.targets:
+        sized = rung("mix", ladder, target, {"context_length": 2048})
+        assert abs(sized.deviation) <= (0.03 if layers == ["mamba1", "mamba2"] and target < 1e7 else 0.01)
+        assert sized.cfg.n_layers % len(layers) == 0
+        assert {kind.options.ssm_state for kind in sized.cfg.kinds if kind.arch == "mamba2"} <= {128}
+
+
+def test_a_ladder_with_a_period_gives_all_architectures_one_shape():
+    register_pattern("mix", ["hgrn2"] * 3 + ["llama"])
+    ladder = Ladder(1e6, 1e8, 6, period=4)
+    for target in ladder.targets:
+        shapes = [rung(arch, ladder, target, {}).cfg for arch in ("mix", "llama", "hgrn2")]
+        assert len({(cfg.n_layers, cfg.d_model, cfg.n_heads) for cfg in shapes}) == 1
+
+
+def test_a_depth_that_cannot_hold_the_pattern_is_refused():
+    register_pattern("mix", ["hgrn2"] * 3 + ["llama"])
+    with pytest.raises(InputError, match=r"n_layers=6: mix repeats 4 layers .*: give a multiple of 4"):
+        preset("mix", "70m")
+    with pytest.raises(InputError, match="encodes positions before all layers"):
+        register_pattern("mix", ["hgrn2", "cosformer2"])
+        preset("mix", "98k")

@@ -1,0 +1,160 @@
+"""Hybrids in a study file: `architectures`, their runs' records, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from arch.errors import InputError
+from arch.model.lm import load_model
+from arch.registry import ARCHITECTURES, register_pattern
+from scaling.checkpoints.export import export_hf
+from scaling.rundir.directory import RunDir
+from scaling.study.spec import load_study
+from tests.registries import as_registered
+
+from ..eighth import ROOT
+from ..small_runs import BATCH, exact_rows, make_run, train
+
+STUDY = """
+name: hybrids
+corpus: {source: "synthetic:0:200000"}
+architectures:
+  hgrn2-3to1: {layers: [hgrn2, hgrn2, hgrn2, llama], label: "HGRN2 3:1", llama: {n_heads: 4}}
+grid: {archs: [hgrn2, hgrn2-3to1], sizes: [{from: 30k, to: 100k, count: 2, period: 4}]}
+model: {context_length: 64}
+training: {n_tokens: 20480, batch_tokens: 512, lr: 3e-3}
+"""
+HYBRID = ["hgrn2", "hgrn2", "llama"]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    with as_registered():
+        yield
+
+
+def study(tmp_path, *changes):
+    text = STUDY
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (tmp_path / "hybrids.yaml").write_text(text)
+    return load_study(tmp_path / "hybrids.yaml")
+
+
+def test_a_study_names_its_patterns(tmp_path):
+    spec = study(tmp_path)
+    runs = [run for run in spec.runs() if run.arch == "hgrn2-3to1"]
+    assert [run.run_id for run in runs] == ["hgrn2-3to1-n30k-c64-s0", "hgrn2-3to1-n100k-c64-s0"]
+    assert ARCHITECTURES["hgrn2-3to1"].label == "HGRN2 3:1"
+    for run in runs:
+        heads = {kind.arch: kind.n_heads for kind in run.config.kinds}
+        assert heads["llama"] == 4 and heads["hgrn2"] in (2, 3) and run.config.n_layers == 4 and not run.plugins
+    kept = type(runs[0]).model_validate(json.loads(json.dumps(runs[0].model_dump(mode="json"))))
+    assert kept.config == runs[0].config and kept.spec_hash == runs[0].spec_hash
+
+
+def test_two_studies_may_give_a_name_two_meanings(tmp_path):
+    first = study(tmp_path)
+    hashes = [run.spec_hash for run in first.runs()]
+    study(tmp_path, ("llama: {n_heads: 4}", "llama: {n_heads: 1}"))
+    assert [run.spec_hash for run in first.runs()] == hashes
+
+
+def test_changes_reach_the_kinds_that_read_them(tmp_path):
+    spec = study(tmp_path, ("{context_length: 64}", "{context_length: 64, rope_base: 500, input_gate: own}"))
+    run = spec.runs("arch=hgrn2-3to1,size=n30k")[0]
+    hgrn2, llama = run.config.kinds
+    assert (hgrn2.options.input_gate, llama.options.rope_base) == ("own", 500)
+    changed = load_study(spec.path, ["model.rope_base=600", "model.input_gate=own"]).runs("arch=hgrn2-3to1,size=n30k")
+    assert changed[0].run_id.endswith("-s0-rope_base600") and changed[0].config.kinds[1].options.rope_base == 600
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("[hgrn2, hgrn2, hgrn2, llama]", "[hgrn2, hgrn3]", "architectures.hgrn2-3to1: unknown architecture 'hgrn3'"),
+        ("[hgrn2, hgrn2, hgrn2, llama]", "[hgrn2, cosformer2, llama]", "cosformer2 encodes positions before all"),
+        ("llama: {n_heads: 4}", "llama: {n_head: 4}", "hgrn2-3to1.llama.n_head: is unknown .did you mean 'n_heads'"),
+        ("llama: {n_heads: 4}", "llama: {gate_rank: 4}", "llama.gate_rank: means nothing to llama"),
+        ("llama: {n_heads: 4}", "llama: {d_model: 4}", "llama.d_model: is of the whole model: give it in model"),
+        ("llama: {n_heads: 4}", "tnl: {n_heads: 4}", "tnl is none of its layers: hgrn2, llama"),
+        ("llama: {n_heads: 4}", "lama: {n_heads: 4}", "unknown key 'lama'"),
+        ("  hgrn2-3to1:", "  tnl:", "'tnl' is the name of an architecture already"),
+        ("  hgrn2-3to1:", "  410m:", "'410m' is the name of a size"),
+        ("{layers: [hgrn2, hgrn2, hgrn2, llama], ", "{", "hgrn2-3to1.layers"),
+        (
+            "[{from: 30k, to: 100k, count: 2, period: 4}]",
+            "[98k]",
+            r"hgrn2-3to1/98k: model.n_layers=2: .* multiple of 4",
+        ),
+        (
+            '[hgrn2, hgrn2, hgrn2, llama], label: "HGRN2 3:1", llama: {n_heads: 4}',
+            "[hgrn2, hgrn2]",
+            "hgrn2-n30k-c64-s0 and hgrn2-3to1-n30k-c64-s0 are the same model: leave out one",
+        ),
+    ],
+)
+def test_what_is_no_pattern_ends_in_one_line(tmp_path, old, new, message):
+    with pytest.raises(InputError, match=message) as error:
+        study(tmp_path, (old, new))
+    assert "\n" not in str(error.value)
+
+
+def hybrid_run(tmp_path, name):
+    register_pattern("mix", HYBRID)
+    settings = {"state_every_tokens": 5 * BATCH, "n_steps": 20, "checkpoint_tokens": [20 * BATCH]}
+    return make_run(tmp_path, "mix", name=name, shape={"n_layers": 3}, **settings)
+
+
+def test_a_hybrid_resumes_to_the_same_bits_and_its_checkpoint_travels(tmp_path):
+    """The processes know nothing of the pattern but what the run's record says."""
+    whole, killed = hybrid_run(tmp_path, "whole"), hybrid_run(tmp_path, "killed")
+    assert train(whole)[0] == 0
+    assert train(killed, KILL_AT_WRITE="state:2")[0] == -signal.SIGKILL
+    code, out, err = train(killed)
+    assert code == 0 and "step 5 of 20" in out, out + err
+    assert exact_rows(killed) == exact_rows(whole)
+    weights = [run.checkpoints()[-1].path / "model.safetensors" for run in (whole, killed)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    ARCHITECTURES.pop("mix")
+    assert RunDir(whole.path).spec().config == load_model(weights[0].parent).model_config
+    ARCHITECTURES.pop("mix")
+    export_hf(weights[0].parent, tmp_path / "exported")
+    assert json.loads((tmp_path / "exported" / "config.json").read_text())["layers"] == HYBRID
+    loads = (
+        "import sys, torch, transformers\n"
+        "model = transformers.AutoModelForCausalLM.from_pretrained(\n"
+        "    sys.argv[1], trust_remote_code=True, dtype=torch.float32)\n"
+        "ids = torch.arange(40)[None]\n"
+        "print(model(ids).logits.double().sum().item(), model.generate(ids, max_new_tokens=3).shape[1])\n"
+    )
+    words = [sys.executable, "-c", loads, str(tmp_path / "exported")]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"HF_HOME": str(tmp_path / "hf")})
+    assert done.returncode == 0, done.stderr
+    total, n_tokens = done.stdout.split()
+    expected = load_model(weights[0].parent)(input_ids=torch.arange(40)[None]).logits.double().sum().item()
+    assert float(total) == pytest.approx(expected, rel=1e-4) and int(n_tokens) == 43
+
+
+def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
+    """Its two files, and its checks of both architectures."""
+    page = (ROOT / "docs" / "adding.md").read_text()
+    for name, language in (("average.py", "python"), ("average.yaml", "yaml")):
+        text = page.partition(f"```{language}\n# {name}\n")[2].partition("```\n")[0]
+        assert 5 < text.count("\n") < 41
+        (tmp_path / name).write_text(text)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    for words in (["average", "--plugin", "average"], ["average-3to1", "--study", "average.yaml"]):
+        assert " ".join(["python -m scaling.check", *words]) in page
+        command = [sys.executable, "-m", "scaling.check", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.count("  ok  ") == 12, done.stdout + done.stderr
+    command = [sys.executable, "-m", "scaling", "plan", "average.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "average-3to1-n100k-c128-s0" in done.stdout, done.stdout + done.stderr
