@@ -27,7 +27,8 @@ TWICE = "with recipe and seed of a run of another study"
 class Origin:
     """How a table of somebody else's came to be read. columns: {field: column}; derived: a field and what it was made
     from; six_nd: smallest, median and largest 6 N D / C, where the table has all three; n_rows: of the file;
-    several_rows: whether a run has more than one; loss_unit: nats a token, or whatever it says; notes: remarks."""
+    several_rows: whether a run has more than one; loss_unit: nats a token, or whatever it says; notes: remarks;
+    keeps_copies: runs of the same numbers count each."""
 
     columns: Mapping[str, str]
     derived: Mapping[str, str]
@@ -36,6 +37,7 @@ class Origin:
     several_rows: bool
     loss_unit: str
     notes: tuple[str, ...] = ()
+    keeps_copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class RunTable:
     evals: one row an evaluated checkpoint. The same columns, `loss` over the held-out text, and `phase`.
     name: of the study or of the file. settings: those that it is fitted with, where nobody asks for others.
     dropped: by reason, runs that are in none of the three, or rows of somebody else's file.
-    origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk` and
-    `cell`; its curves their own `flops_<convention>`, `row`, and `unique_tokens` where they are known.
+    origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk`, `cell`
+    and `budget`; its curves their own `flops_<convention>`, `row`, and `unique_tokens` where they are known.
     """
 
     runs: pd.DataFrame

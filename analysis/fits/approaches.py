@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, NotFitted, Prediction
+from analysis.fits.fit import (
+    APPROACHES,
+    ENVELOPE,
+    GIVEN_OPTIMA,
+    ISOFLOP,
+    PARAMETRIC,
+    Estimate,
+    Fit,
+    NotFitted,
+    Prediction,
+)
 from analysis.fits.forms import form_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
@@ -25,7 +35,7 @@ from analysis.fits.points import Points
 from analysis.fits.rehearsal import Forecast, forecast
 from analysis.fits.seeds import seed_noise_of, seed_noises_of
 from analysis.fits.settings import FitSettings
-from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
+from analysis.fits.solver import DELTA, HUBER, LEAST_SQUARES, OBJECTIVES
 from analysis.fits.verdicts import judge
 from arch.errors import InputError, choice
 
@@ -46,17 +56,19 @@ BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C 
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective and form (None: as the settings
-    have it), of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and
-    near_sizes: what the envelope's N_opt is fitted to, and within which factor sizes count as one (None: likewise);
-    n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to the last of
-    `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown
-    objective, form, minimum or optimum, a factor below 1, and a level that is none.
+    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, objective, huber_delta (None: 1e-3) and form
+    (None: as the settings have it), of the parametric approach; minimum: how isoFLOP finds the lowest loss of a budget;
+    optimum and near_sizes: what the envelope's N_opt is fitted to, and within which factor sizes count as one (None:
+    likewise); n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to
+    the last of `at`, optima stand in `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an
+    unknown objective, form, minimum or optimum, a delta that no Huber loss has, a factor below 1, and a level that is
+    none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
+    huber_delta: float | None = None
     form: str | None = None
     minimum: str = MINIMA[0]
     optimum: str | None = None
@@ -76,6 +88,10 @@ class Options:
         ):
             if value is not None and value not in known:
                 raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
+        if self.huber_delta is not None and (self.objective != HUBER or not 0 < self.huber_delta < math.inf):
+            raise InputError(
+                f"--huber-delta {self.huber_delta:g}: belongs to --objective huber, and is above 0, as 1e-3"
+            )
         if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
             raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:
@@ -97,8 +113,8 @@ def named(approach: str) -> tuple[str, ...]:
     """The approaches that a name stands for. Raises InputError for another name."""
     if approach == ALL:
         return APPROACHES
-    if approach not in APPROACHES:
-        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, ALL])}")
+    if approach not in (*APPROACHES, GIVEN_OPTIMA):
+        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, GIVEN_OPTIMA, ALL])}")
     return (approach,)
 
 
@@ -157,6 +173,7 @@ def fit_with_surface(
     surface = fit_parametric(
         points,
         objective=options.objective,
+        delta=options.huber_delta or DELTA,
         form=options.form or settings.form,
         n_replicates=options.n_replicates,
         seed=options.seed,
@@ -174,7 +191,9 @@ def _rehearsed(predictions: Sequence[Prediction], fit: ParametricFit) -> tuple[P
     """The predictions with what analysis.fits.rehearsal predicts of the same runs."""
     known: Forecast
     try:
-        known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+        known = forecast(
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
+        )
     except InputError as error:
         why = str(error)
         return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in predictions)
@@ -260,9 +279,15 @@ def fit_groups(
             progress(group, CHECKS, place / len(fits))
             fitted = points[name]
             assert fitted is not None
-            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
+            step = partial(_part, partial(progress, group, CHECKS), place, len(fits))
+            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None, step)
             results.append(replace(fits[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
+
+
+def _part(step: Callable[[float], None], place: int, n_parts: int, share: float) -> None:
+    """Progress of one of the parts of a step."""
+    step((place + share) / n_parts)
 
 
 def needs_curves(ends_alone: bool) -> str:

@@ -1,4 +1,5 @@
-"""Which losses share a budget of compute: end points whose C lie together, or whole curves read off at chosen C."""
+"""Which losses share a budget of compute: end points of one nominal budget, or whose C lie together, or whole curves
+read off at chosen C."""
 
 from __future__ import annotations
 
@@ -70,9 +71,11 @@ def _clusters(points: Points) -> Readings:
     order = np.argsort(log_c, kind="stable")
     label = np.empty(len(log_c), dtype=int)
     label[order] = np.concatenate([[0], np.cumsum(np.diff(log_c[order]) > TOLERANCE)])
+    if is_nominal := bool(points.budget.any()):
+        label = np.unique(points.budget, return_inverse=True)[1]
     for group in np.unique(label):
         inside = log_c[label == group]
-        if np.ptp(inside) > CHAIN * TOLERANCE:
+        if np.ptp(inside) > CHAIN * TOLERANCE and not is_nominal:
             low, high = np.exp([inside.min(), inside.max()])
             left.append(f"{len(inside)} points from {flop(low, 4)} to {flop(high, 4)} FLOP lie at no common budget")
             label[label == group] = -1

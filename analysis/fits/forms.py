@@ -9,13 +9,16 @@ b = B 6^eta: four parameters. It fits where the two exponents do agree.
 data-constrained (Muennighoff et al. 2023): a token that is read again counts for less, by R_D. Without repeats it is
 the plain form.
 
+outer-exponent: E + (A / N^alpha + B / D^beta)^gamma, where the two terms do not just add up. N_opt and D_opt are those
+of the plain form with its A, B, alpha and beta.
+
 The unknowns are E, log A, log B, alpha, beta and what a form adds: log A as in Hoffmann et al.'s logsumexp, but E
 itself, since log E runs away to minus infinity where E = 0 is best. log N and log D are centred and the loss divided by
 its mean, so the units do not matter.
 
 A new form is a subclass of `Form` in FORMS, which the commands, the study key `fit.form`, fits, intervals, leverage and
-forecasts read, and what it adds to `Surface` (surface.py), its loss and optimum; nothing else. The solver takes the
-loss as linear in E, A and B: an exponent about the whole needs more there (solver.py).
+forecasts read, and what it adds to `Surface` (surface.py), its loss and optimum; nothing else. Where a form is linear
+in E, A and B, the solver has these in closed form.
 """
 
 from __future__ import annotations
@@ -30,13 +33,17 @@ from analysis.fits.surface import PARAMS, Surface, worth
 from arch.errors import InputError, choice
 
 PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
+OUTER_EXPONENT = "outer_exponent"
 BOUNDS = (0.005, 3.0)  # of an exponent; one that ends here is not identified
 R_STAR = (0.1, 1e4)  # of R_D; likewise
+GAMMA = (0.1, 10.0)  # of the outer exponent; likewise
 FLOOR = -25.0  # of log A and log B at the centre, over the loss: as good as zero
 PRESENT = 1e-2  # of the mean loss: where a term that least squares set to zero starts, since log 0 goes nowhere
+GAMMAS = (1.0, 0.5, 2.0, 0.25, 4.0)  # at which searches start
 NODES = np.log(np.geomspace(1, 100, 4))  # of log R_D at which searches start
 STEP = 1e-6  # of an unknown, for second derivatives by differences
 E, A, B, ALPHA, BETA, R_D = range(6)  # unknowns
+OUTER = R_D  # gamma, in the place of R_D
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class Form:
     parameter that may end at the end of its range, in the order of `at_bound`; missing: why such a parameter may not be
     identified inside its range; assumed: exponents of the optimum that the form gives by itself, with the reason;
     assumes: what it takes for granted of optima; special: how it differs from the plain form; tied: alpha = beta;
-    repeated: it tells repeated tokens from new ones. low, high: the range [k] of each unknown.
+    repeated: it tells repeated tokens from new ones; linear: in E, A and B. low, high: the range [k] of each unknown.
     """
 
     name = PLAIN
@@ -85,6 +92,7 @@ class Form:
     special = ""
     tied = False
     repeated = False
+    linear = True
 
     def __init__(self) -> None:
         more = [self.ranges[name] for name in self.unknowns[ALPHA:]]
@@ -162,6 +170,19 @@ class Form:
             bend[:, i, j] = bend[:, j, i] = slope
             bend[:, j, j] += square
         return bend
+
+    def bend_by_differences(
+        self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray
+    ) -> np.ndarray:
+        """`bend` of a form that has no closed one."""
+        over, bend = w / loss, np.empty((len(theta), self.k, self.k))
+        first = loss[:, None] * slopes
+        for j in range(self.k):
+            moved = theta.copy()
+            moved[:, j] += STEP
+            there, again = self.slopes(moved, data)
+            bend[:, j] = (((there[:, None] * again - first) / STEP) @ over[:, :, None])[..., 0]
+        return (bend + np.swapaxes(bend, 1, 2)) / 2
 
     def starts(
         self,
@@ -253,15 +274,7 @@ class DataConstrained(Form):
         of_r = -theta[:, BETA, None] * slopes[:, B] * self._repeats(theta[:, R_D, None], data)[1]
         return loss, np.concatenate([slopes, of_r[:, None]], 1)
 
-    def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
-        over, bend = w / loss, np.empty((len(theta), self.k, self.k))
-        first = loss[:, None] * slopes
-        for j in range(self.k):
-            moved = theta.copy()
-            moved[:, j] += STEP
-            there, again = self.slopes(moved, data)
-            bend[:, j] = (((there[:, None] * again - first) / STEP) @ over[:, :, None])[..., 0]
-        return (bend + np.swapaxes(bend, 1, 2)) / 2
+    bend = Form.bend_by_differences
 
     def starts(
         self,
@@ -294,7 +307,74 @@ class DataConstrained(Form):
         return worth(np.exp(data.y - data.unique), log_r)
 
 
-FORMS: dict[str, Form] = {form.name: form for form in (Form(), OverTraining(), DataConstrained())}
+class OuterExponent(Form):
+    """The sum of the two terms to a power, gamma, the sixth unknown."""
+
+    name = OUTER_EXPONENT
+    formula = "E + (A / N^alpha + B / D^beta)^gamma"
+    unknowns = (*PARAMS, "gamma")
+    ranges: Mapping[str, tuple[float, float]] = {**Form.ranges, "gamma": GAMMA}
+    missing: Mapping[str, str] = {**Form.missing, "gamma": ""}  # it ends inside its range or at an end of it
+    special = " to an outer exponent"
+    linear = False
+    bend = Form.bend_by_differences
+
+    def parameters(self, surface: Surface) -> dict[str, Any]:
+        return super().parameters(surface) | {"gamma": surface.gamma}
+
+    def loss(self, theta: np.ndarray, data: Data) -> np.ndarray:
+        p, q = self.terms(theta, data)
+        return np.asarray(theta[:, :1] + (p + q) ** theta[:, OUTER, None])
+
+    def slopes(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
+        p, q = self.terms(theta, data)
+        alpha_of, beta_of, gamma = -data.x, -data.y, theta[:, OUTER, None]
+        both = p + q
+        above = both**gamma
+        loss = theta[:, :1] + above
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p, q, above = gamma * above * p / (both * loss), gamma * above * q / (both * loss), above / loss
+            return loss, np.stack([1 / loss, p, q, p * alpha_of, q * beta_of, above * np.log(both)], 1)
+
+    def starts(
+        self,
+        data: Data,
+        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
+        every: bool,
+        near: Surface | None,
+    ) -> np.ndarray:
+        """At each of GAMMAS the form that has the value and the slopes of the plain one in the middle of the points, of
+        which the nearest to the losses is kept, or all with `every`."""
+        plain = present(solve(Form(), data)[0])
+        both = np.logaddexp(plain[:, A], plain[:, B])
+        starts = []
+        for gamma in GAMMAS:
+            terms = plain[:, A:ALPHA] + (1 / gamma - 1) * both[:, None]
+            exponents = plain[:, ALPHA:] / gamma
+            theta = np.column_stack([plain[:, E], terms, exponents, np.full(len(plain), gamma)])
+            starts.append(np.clip(theta, self.low, self.high))
+        if every:
+            return np.concatenate(starts)
+        misses = [(data.weights * (data.loss - self.loss(theta, data)) ** 2).sum(-1) for theta in starts]
+        return np.asarray(np.stack(starts)[np.argmin(misses, 0), np.arange(len(plain))])
+
+    def surface(self, theta: np.ndarray, data: Data) -> tuple[Surface, np.ndarray]:
+        plain, at_bound = super().surface(theta, data)
+        gamma = theta[:, OUTER]
+        at_end = (gamma <= GAMMA[0] * (1 + 1e-9)) | (gamma >= GAMMA[1] * (1 - 1e-9))
+        return self._scaled(replace(plain, gamma=gamma), data.unit, 1), np.column_stack([at_bound, at_end])
+
+    def theta(self, surface: Surface, data: Data) -> np.ndarray:
+        plain = super().theta(self._scaled(surface, data.unit, -1), data)
+        return np.concatenate([plain, np.broadcast_to(surface.gamma, plain.shape[:-1])[..., None]], -1)
+
+    def _scaled(self, surface: Surface, unit: Any, times: int) -> Surface:
+        """A and B, to a power less a loss, that are counted in the loss; or, times -1, the other way round."""
+        by = unit ** (times * (1 / surface.gamma - 1))
+        return replace(surface, A=surface.A * by, B=surface.B * by)
+
+
+FORMS: dict[str, Form] = {form.name: form for form in (Form(), OverTraining(), DataConstrained(), OuterExponent())}
 
 
 def form_of(name: str, where: str = "form") -> Form:

@@ -64,6 +64,7 @@ MINIMA = {
 NEEDED = {LOCAL: 3, AKIMA: 4}  # different sizes in a budget
 LEAST_TESTED = 5  # sizes of a window: below, nothing tests its polynomial
 RISE = 0.1  # of log loss above the lowest, where a window ends
+WIDER = 1.025  # of a window of more than 40 sizes, over the one before
 MISFIT = 0.1  # probability of residuals this large, below which a cubic does not describe a window
 LEAST_BEND = 2.0  # standard errors of the square term: less may be noise, and no minimum
 MIN_BUDGETS = 3  # two fix a line, a third can tell whether it is one
@@ -206,14 +207,16 @@ class Profile:
         return np.asarray((self.x >= self.sizes[self.window[0]]) & (self.x <= self.sizes[self.window[1]]))
 
     def windows(self) -> list[Profile]:
-        """Nested windows about the lowest size, each by the nearer neighbour wider than the one before."""
+        """Nested windows about the lowest size, each by the nearer neighbours wider than the one before: by one, of
+        many sizes by WIDER."""
         low, high, last = self.lowest - 1, self.lowest + 1, len(self.sizes) - 1
         nested, centre = [(low, high)], self.sizes[self.lowest]
         while low > 0 or high < last:
             left = centre - self.sizes[low - 1] if low > 0 else math.inf
             right = self.sizes[high + 1] - centre if high < last else math.inf
             low, high = (low - 1, high) if left <= right else (low, high + 1)
-            nested.append((low, high))
+            if high - low + 1 >= WIDER * (nested[-1][1] - nested[-1][0] + 1) or (low == 0 and high == last):
+                nested.append((low, high))
         return [replace(self, window=window) for window in nested]
 
     def cubic(self, degree: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -221,12 +224,16 @@ class Profile:
         x = np.vander(self.x[self.inside] - self.sizes[self.lowest], degree + 1, increasing=True)
         return x, np.linalg.pinv(x)
 
-    def left_by_cubic(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """What a cubic (of fewer than five sizes a parabola) leaves in the window: residuals, the matrix that makes
-        them of log losses, and its degrees of freedom."""
+    def left_by_cubic(self) -> tuple[np.ndarray, int]:
+        """What a cubic (of fewer than five sizes a parabola) leaves in the window, and its degrees of freedom."""
         x, inverse = self.cubic(3 if self.width >= LEAST_TESTED else 2)
-        maker = np.eye(len(x)) - x @ inverse
-        return maker @ self.y[self.inside], maker, len(x) - x.shape[1]
+        y = self.y[self.inside]
+        return y - x @ (inverse @ y), len(x) - x.shape[1]
+
+    def residual_maker(self) -> np.ndarray:
+        """The matrix that makes these residuals of log losses."""
+        x, inverse = self.cubic(3 if self.width >= LEAST_TESTED else 2)
+        return np.asarray(np.eye(len(x)) - x @ inverse)
 
     def no_minimum(self, variant: str) -> str | None:
         """Why it has no minimum, as far as its sizes say."""
@@ -252,10 +259,11 @@ class Noise:
     def variance(self) -> float:
         return self.trunk**2 + self.own**2
 
-    def covariance(self, unit: np.ndarray) -> np.ndarray:
-        """[p, p]: of log losses of the trunks `unit` [p]."""
-        shared = self.trunk**2 * (unit[:, None] == unit[None]) if self.trunk else 0.0
-        return np.asarray(self.own**2 * np.eye(len(unit)) + shared)
+    def covariance(self, gradients: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """[k, k]: of k numbers with gradients [k, p] over log losses of the trunks `unit` [p]."""
+        of_trunks = np.zeros((unit.max() + 1, len(gradients)))
+        np.add.at(of_trunks, unit, gradients.T)
+        return np.asarray(self.own**2 * gradients @ gradients.T + self.trunk**2 * of_trunks.T @ of_trunks)
 
 
 @dataclass(frozen=True)
@@ -275,8 +283,8 @@ class Vertex:
 @dataclass(frozen=True)
 class Minima:
     """All budgets, and of the k used: log C, log N and log loss [k], the variance of log N that its own losses make,
-    `direct` [k], gradients of both over the log losses [k, p], what all losses share included; and their covariance
-    [p, p]. noise: of log loss (None: nothing says it)."""
+    `direct` [k], gradients of both over the log losses [k, p], what all losses share included; unit [p]: trunks of the
+    losses; noise: of log loss (None: nothing says it)."""
 
     budgets: tuple[Minimum, ...]
     log_n: np.ndarray
@@ -284,12 +292,17 @@ class Minima:
     direct: np.ndarray
     of_n: np.ndarray
     of_loss: np.ndarray
-    covariance: np.ndarray
+    unit: np.ndarray
     noise: Noise | None
 
     @property
     def used(self) -> list[Minimum]:
         return [budget for budget in self.budgets if budget.reason is None]
+
+    def covariance(self, gradients: np.ndarray) -> np.ndarray:
+        """[k, k]: of the minima, by their gradients over the log losses; 0 where nothing says the noise."""
+        none = np.zeros((len(gradients), len(gradients)))
+        return none if self.noise is None else self.noise.covariance(gradients, self.unit)
 
     @property
     def log_c(self) -> np.ndarray:
@@ -334,8 +347,7 @@ def find_minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise |
         bends, x = np.log(np.array([vertex.bend for vertex in used], dtype=float)), x - x.mean()
         ratio = np.exp(bends - np.polyval(np.polyfit(x, bends, 1), x))
         direct, of_n = direct * ratio**2, of_n * ratio[:, None]
-    covariance = np.zeros((p, p)) if noise is None else noise.covariance(readings.unit)
-    return Minima(budgets, log_n, log_loss, direct, of_n, of_loss, covariance, noise)
+    return Minima(budgets, log_n, log_loss, direct, of_n, of_loss, readings.unit, noise)
 
 
 def _described(profile: Profile, vertex: Vertex | str, cost: Cost) -> Minimum:
@@ -364,7 +376,7 @@ def _with_windows(profiles: Sequence[Profile], seeds: SeedNoise | None) -> list[
     squares, df = 0.0, 0
     for profile in profiles:
         windows = profile.windows()
-        residual, _, free = next(
+        residual, free = next(
             (window for window in windows if window.width > LEAST_TESTED), windows[-1]
         ).left_by_cubic()
         squares, df = squares + float(residual @ residual), df + free
@@ -378,7 +390,7 @@ def _widest(profile: Profile, variance: float | None, df: int) -> Profile:
         if window.width > LEAST_TESTED:
             if max(profile.means[list(window.window)]) > top:
                 break
-            residual, _, free = window.left_by_cubic()
+            residual, free = window.left_by_cubic()
             square = float(residual @ residual)
             if variance is None or (free and stats.f.sf(square / free / variance, free, df) < MISFIT):
                 continue  # a wider one may do: of many tests some fail by chance
@@ -390,9 +402,7 @@ def _noise(profiles: Sequence[Profile], readings: Readings, seeds: SeedNoise | N
     """From the residuals of cubics in the windows. Losses of one trunk share part of it: readings of one curve all,
     branches of one run by half or so; two sums of squares tell the two variances (MINQUE: Rao 1972), and
     Satterthwaite's formula their degrees of freedom."""
-    residuals, makers, frees = (
-        zip(*(profile.left_by_cubic() for profile in profiles), strict=True) if profiles else ((),) * 3
-    )
+    residuals, frees = zip(*(profile.left_by_cubic() for profile in profiles), strict=True) if profiles else ((), ())
     free = sum(frees)
     if not free:
         return None if seeds is None or not seeds.s > 0 else Noise(0.0, seeds.s, seeds.df)
@@ -402,7 +412,7 @@ def _noise(profiles: Sequence[Profile], readings: Readings, seeds: SeedNoise | N
     alone = Noise(0.0, math.sqrt(max(squares / free, LEAST_VARIANCE)), float(free))
     if len(np.unique(unit)) == len(unit):
         return alone
-    maker = linalg.block_diag(*makers)
+    maker = linalg.block_diag(*(profile.residual_maker() for profile in profiles))
     shared = (unit[:, None] == unit[None]).astype(float)
     seen = maker @ shared
     trace = float(np.trace(seen))
@@ -613,7 +623,7 @@ class Laws:
     @classmethod
     def through(cls, minima: Minima, cost: Cost, n_replicates: int, seed: int, level: float) -> Laws:
         log_c, log_n, growth = minima.log_c, minima.log_n, cost.growth(minima.log_n)
-        direct, shared = minima.direct, minima.of_n @ minima.covariance @ minima.of_n.T
+        direct, shared = minima.direct, minima.covariance(minima.of_n)
         log_d = log_c - cost.log_per_token(log_n)
         return cls(
             Line.through(log_c, log_n, direct, shared, minima.noise),
@@ -670,7 +680,7 @@ def _loss_law(minima: Minima, n_replicates: int, seed: int) -> Irreducible | tup
         slope, level = np.polyfit(log_c - log_c.mean(), log_loss, 1)
         return float(level), float(slope), float(log_c.mean())
     own = fit_irreducible(log_c, np.exp(log_loss)[None])
-    shared = minima.of_loss @ minima.covariance @ minima.of_loss.T
+    shared = minima.covariance(minima.of_loss)
     variance = np.maximum(np.diag(shared), 1e-24)
     scale = float(((log_loss - np.log(own.at(log_c)[0])) ** 2 / variance).sum()) / (k - 3)
     df = float(k - 3) if scale > 1 or noise is None else float(k - 3) + noise.df

@@ -49,8 +49,8 @@ from analysis.fits.fit import (
 from analysis.fits.forms import FORMS, PLAIN, Form, form_of
 from analysis.fits.noise import Effects, effects_of, kinds_of, same_runs
 from analysis.fits.points import Points
-from analysis.fits.solver import BLOCK, HUBER, LEAST_SQUARES, OBJECTIVES, Solution, fit_surfaces, joined
-from analysis.fits.surface import Surface
+from analysis.fits.solver import BLOCK, DELTA, HUBER, LEAST_SQUARES, OBJECTIVES, Solution, fit_surfaces, joined
+from analysis.fits.surface import PARAMS, Surface
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
@@ -190,12 +190,13 @@ class Draws:
 
 @dataclass(frozen=True)
 class ParametricFit:
-    """A fitted surface, its replicates (None: no interval is to be had) and where both come from. n_free: how many
-    unknowns the points decide; effects: the noise; p_tied: of the over-training form, how probable alpha and beta this
-    far apart are where they are equal, as it assumes (None: not tested)."""
+    """A fitted surface, its replicates (None: no interval is to be had) and where both come from. delta: of Huber
+    losses; n_free: how many unknowns the points decide; effects: the noise; p_tied: of the over-training form, how
+    probable alpha and beta this far apart are where they are equal, as it assumes (None: not tested)."""
 
     rows: Rows
     objective: str
+    delta: float
     form: str
     cost: Cost
     solution: Solution
@@ -233,8 +234,8 @@ class ParametricFit:
 
     def refit(self, losses: np.ndarray, weights: np.ndarray) -> Solution:
         """The same form and objective on other losses or weights [r, n] of the same points."""
-        near = self.surface if self.model.repeated or len(self.points) >= MANY else None
-        return fit_form(self.points, losses, weights, self.objective, self.form, near=near)
+        near = self.surface if self.model.k > len(PARAMS) or len(self.points) >= MANY else None
+        return fit_form(self.points, losses, weights, self.objective, self.form, delta=self.delta, near=near)
 
     def without(self, groups: Sequence[np.ndarray]) -> Solution:
         """Fits without the points of each group, masks [n]."""
@@ -273,6 +274,7 @@ def fit_parametric(
     points: Points,
     *,
     objective: str = HUBER,
+    delta: float = DELTA,
     form: str = PLAIN,
     cost: Cost | None = None,
     n_replicates: int = 1000,
@@ -283,11 +285,11 @@ def fit_parametric(
 ) -> ParametricFit:
     """Fit L(N, D) to points of one group, end points or whole curves, as analysis.fits.prepare makes them.
 
-    cost: of a token over N, for optima; that of the points if left out. noise: standard deviation of log L between
-    seeds and its degrees of freedom, where it was measured on other runs; it enters below 20 trunks. first_share: of
-    curves, `rows_of`. progress: called with the share of the replicates that is done. n_replicates 0: no intervals, and
-    no test of the over-training form. Raises InputError for points that cannot identify the form's parameters, with how
-    many are needed.
+    delta: of Huber losses; cost: of a token over N, for optima; that of the points if left out. noise: standard
+    deviation of log L between seeds and its degrees of freedom, where it was measured on other runs; it enters below 20
+    trunks. first_share: of curves, `rows_of`. progress: called with the share of the replicates that is done.
+    n_replicates 0: no intervals, and no test of the over-training form. Raises InputError for points that cannot
+    identify the form's parameters, with how many are needed.
     """
     rows = rows_of(points, first_share)
     kept, weights = rows.points, rows.weights
@@ -295,7 +297,7 @@ def fit_parametric(
     check_design(log_n, log_d, form_of(form))
     if form_of(form).repeated:
         _check_repeats(kept)
-    solution = fit_form(kept, kept.loss, weights, objective, form, every_start=True)
+    solution = fit_form(kept, kept.loss, weights, objective, form, delta=delta, every_start=True)
     surface = solution.surface.one()
     jacobian = free_slopes(kept, form, surface, solution.at_bound[0])
     residual = np.log(kept.loss / surface.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
@@ -305,7 +307,7 @@ def fit_parametric(
     effects = alone if noise is None else effects_of(residual, jacobian, squared, kinds, noise)
     same = same_runs(residual, log_n, log_d, kept.trunk, kept.recipe, alone)
     n_free = jacobian.shape[1]
-    fit = ParametricFit(rows, objective, form, cost or cost_of(kept), solution, n_free, effects, same)
+    fit = ParametricFit(rows, objective, delta, form, cost or cost_of(kept), solution, n_free, effects, same)
     if n_replicates <= 0:
         return replace(fit, why_no_draws=NOT_ASKED)
     draws = _draws(fit, n_replicates, seed, progress)
@@ -314,8 +316,9 @@ def fit_parametric(
     p_tied = None
     if form_of(form).tied and identifies(kept):
         more = max(n_replicates, LEAST_REPLICATES)
-        options: dict[str, Any] = {"objective": objective, "cost": fit.cost, "noise": noise, "first_share": first_share}
-        p_tied = _p_of_tie(fit_parametric(points, n_replicates=more, seed=seed, **options).draws)
+        same_as: dict[str, Any] = {"objective": objective, "delta": delta, "cost": fit.cost, "noise": noise}
+        free = fit_parametric(points, n_replicates=more, seed=seed, first_share=first_share, **same_as)
+        p_tied = _p_of_tie(free.draws)
     return replace(fit, draws=draws, p_tied=p_tied)
 
 
@@ -426,7 +429,7 @@ def parametric_result(
         range=(low, high),
         conventions={"C": fit.cost.convention, "L": points.loss_unit},
         objective=Objective(
-            OBJECTIVES[fit.objective],
+            OBJECTIVES[fit.objective].format(delta=fit.delta),
             float(fit.solution.objective[0]),
             float(fit.solution.starts.max()),
             len(fit.solution.starts),

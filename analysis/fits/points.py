@@ -48,12 +48,14 @@ class Points:
     seed: np.ndarray = field(default_factory=_no_values)  # of its run, where that is known; ""
     size: np.ndarray = field(default_factory=_no_values)  # name of its size; N as text
     unique_tokens: np.ndarray = field(default_factory=_no_values)  # of the text; all of n_tokens
+    budget: np.ndarray = field(default_factory=_no_values)  # nominal C, by which isoFLOP groups; 0: there is none
     row: np.ndarray = field(default_factory=_no_values)  # in the table, for messages; 1, 2, ...
     warmup_tokens: np.ndarray = field(default_factory=_no_values)  # up to which its run warms up; 0
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
     loss_of: str = ""  # corpus, tokenizer, ... as far as columns tell: losses of two different ones are not compared
     held_out: bool = False  # losses over one held-out text: not those of single batches, of which means are taken
+    keeps_copies: bool = False  # runs of the same numbers are repeats, each of its own
     group: str = ""  # the architecture, or whatever the table was grouped by
 
     def __post_init__(self) -> None:
@@ -68,6 +70,7 @@ class Points:
             "seed": lambda: np.full(n, "", dtype=object),
             "size": lambda: np.array([f"{value:.6g}" for value in self.n_params], dtype=object),
             "unique_tokens": lambda: self.n_tokens,
+            "budget": lambda: np.zeros(n),
             "warmup_tokens": lambda: np.zeros(n),
         }
         for name, default in defaults.items():
@@ -95,6 +98,8 @@ class Points:
     @property
     def copied(self) -> np.ndarray:
         """[n] bool: points of runs that are another run, to the last bit of every number, under another name."""
+        if self.keeps_copies:
+            return np.zeros(len(self), dtype=bool)
         return copies(self.run, *(getattr(self, name) for name in NUMBERS))
 
     @property

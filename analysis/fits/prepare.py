@@ -148,13 +148,15 @@ def whole_curves(table: RunTable, settings: FitSettings) -> tuple[dict[str, Poin
         else:
             left_out[SHORT if settings.points == AUTO else OTHER_PHASE] += 1
     return {
-        name: _points(name, table.runs.iloc[places], curves, settings, table.loss_unit)
+        name: _points(name, table.runs.iloc[places], curves, settings, table)
         for name, (places, curves) in groups.items()
     }, left_out
 
 
-def _points(name: str, runs: pd.DataFrame, curves: Sequence[Curve], settings: FitSettings, unit: str) -> Points | str:
-    """Of the runs of a group and their losses in `unit`; or why their C is not known."""
+def _points(
+    name: str, runs: pd.DataFrame, curves: Sequence[Curve], settings: FitSettings, table: RunTable
+) -> Points | str:
+    """Of the runs of a group of a table and their losses; or why their C is not known."""
     lengths = [len(curve) for curve in curves]
     own = {key: np.concatenate([curve.own[key] for curve in curves]) for key in curves[0].own}
     tokens = np.concatenate([curve.n_tokens for curve in curves])
@@ -185,11 +187,13 @@ def _points(name: str, runs: pd.DataFrame, curves: Sequence[Curve], settings: Fi
         seed=each(runs["seed"].astype(str)) if "seed" in runs else np.array([]),
         size=each(runs["size"].astype(str)),
         unique_tokens=own.get("unique_tokens", np.where(text < tokens, text, tokens)),
+        budget=each(runs["budget"], float) if "budget" in runs else np.array([]),
         row=own["row"].astype(int) if "row" in own else np.array([]),
         warmup_tokens=each([settings.settled_after(int(warmup)) for warmup in runs["warmup_tokens"]], float),
         convention=settings.flops,
-        loss_unit=unit,
+        loss_unit=table.loss_unit,
         loss_of=str(runs["loss_of"].iloc[0]) if "loss_of" in runs else "",
+        keeps_copies=table.origin is not None and table.origin.keeps_copies,
         held_out=settings.loss == "validation",
         group=name,
     )

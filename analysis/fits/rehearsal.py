@@ -32,7 +32,7 @@ from analysis.fits.fit import Estimate
 from analysis.fits.forms import PLAIN, Form, form_of
 from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
-from analysis.fits.solver import HUBER
+from analysis.fits.solver import DELTA, HUBER
 from analysis.fits.surface import Surface
 from arch.amounts import count
 from arch.errors import InputError
@@ -276,7 +276,7 @@ def is_enough(points: Points) -> bool:
 
 
 def _fitted_below(
-    points: Points, weights: np.ndarray, objective: str, form: str, near: float
+    points: Points, weights: np.ndarray, near: float, **options: Any
 ) -> tuple[np.ndarray, Surface, np.ndarray]:
     """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything, with the weights of their runs
     [k + 1, n]."""
@@ -288,7 +288,7 @@ def _fitted_below(
     below = below[np.array([is_enough(points.take(rows)) for rows in below], dtype=bool)]
     excess = above_frontier(points, np.concatenate([below, np.ones((1, len(points)), dtype=bool)]))
     weights = by_nearness(excess, near) * weights
-    return below, fit_form(points, points.loss, weights, objective, form).surface, weights
+    return below, fit_form(points, points.loss, weights, **options).surface, weights
 
 
 def _covariances(slopes: np.ndarray, weights: np.ndarray, run: np.ndarray) -> np.ndarray:
@@ -307,6 +307,7 @@ def forecast(
     *,
     cost: Cost | None = None,
     objective: str = HUBER,
+    delta: float = DELTA,
     form: str = PLAIN,
     rule: Rule = RULE,
 ) -> Forecast:
@@ -317,7 +318,7 @@ def forecast(
     """
     cost = cost or cost_of(points)
     points, weights = some_of(points, weights)
-    below, surfaces, near = _fitted_below(points, weights, objective, form, rule.near)
+    below, surfaces, near = _fitted_below(points, weights, rule.near, objective=objective, delta=delta, form=form)
     amounts = points.n_params, points.n_tokens, points.unique_tokens
     fitted = surfaces.column().loss(*amounts)[:-1]
     slopes = form_of(form).slopes_of(surfaces, *amounts)
@@ -340,12 +341,13 @@ def rehearse_optimum(
     *,
     cost: Cost | None = None,
     objective: str = HUBER,
+    delta: float = DELTA,
     form: str = PLAIN,
 ) -> Rehearsal:
     """What surfaces below cuts in compute missed of N_opt of the surface of all points, all inside its range."""
     points, weights = some_of(points, weights)
     law = cost or cost_of(points)
-    below, surfaces, _ = _fitted_below(points, weights, objective, form, math.inf)
+    below, surfaces, _ = _fitted_below(points, weights, math.inf, objective=objective, delta=delta, form=form)
     cut, highest = np.where(below, points.flops, 0.0).max(1), float(points.flops.max())
     reached = np.flatnonzero(highest >= cut * NEAREST)
     at = np.repeat(reached, AT)

@@ -23,7 +23,7 @@ from arch.errors import InputError
 
 HUBER, LEAST_SQUARES = "huber", "least_squares"
 OBJECTIVES = {
-    HUBER: "sum of Huber losses (delta 1e-3) of log L - log(E + A / N^alpha + B / D^beta)",
+    HUBER: "sum of Huber losses (delta {delta:g}) of log L - log(E + A / N^alpha + B / D^beta)",
     LEAST_SQUARES: "sum of squares of L - (E + A / N^alpha + B / D^beta)",
 }
 DELTA = 1e-3
@@ -147,7 +147,7 @@ def descend(
     for _ in range(steps):
         here = theta[active]
         there = _stepped(form, part, state, here, damping)
-        if objective.is_of_squares and isinstance(form, Form):
+        if objective.is_of_squares and isinstance(form, Form) and form.linear:
             there = _at(form, part, there[:, ALPHA:])  # E, A and B follow from the others
         tried = evaluate(form, part, objective, there)
         better = tried.value < state.value

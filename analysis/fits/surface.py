@@ -2,7 +2,9 @@
 
 Every form that is fitted is a case of one surface (Hoffmann et al. 2022, eq. 2; Muennighoff et al. 2023):
 
-    L(N, D) = E + A / N^alpha + B / D'^beta.
+    L(N, D) = E + A / N^alpha + B / D'^beta,
+
+the sum of both terms to a power in one form, which moves no optimum.
 
 Where text is read once, D' is D; tokens that are read again count for less, by R_D.
 
@@ -33,7 +35,8 @@ class Surface:
     """One surface of numbers, or r surfaces of arrays [r].
 
     E, A and B are in the unit of the loss for N and D counted in ones. r_d: what repeated tokens are worth (inf: as
-    much as new ones); None where the form takes them as new. Arguments of the methods broadcast against the
+    much as new ones); None where the form takes them as new. gamma: the power of the sum of both terms (None: 1), in
+    whose root A and B are counted then. Arguments of the methods broadcast against the
     parameters: `column()` makes those [r, 1], so that k arguments give [r, k].
     """
 
@@ -43,6 +46,7 @@ class Surface:
     alpha: Any
     beta: Any
     r_d: Any = None
+    gamma: Any = None
 
     def __len__(self) -> int:
         return len(self.E)
@@ -67,7 +71,8 @@ class Surface:
     def loss(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> Any:
         """L of N parameters after D tokens, of which `unique_tokens` are new (None: all)."""
         log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
-        return self.E + self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
+        above = self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
+        return self.E + (above if self.gamma is None else above**self.gamma)
 
     def _log_amounts(self, n_params: Any, n_tokens: Any, unique_tokens: Any) -> tuple[np.ndarray, np.ndarray]:
         """Of N, and of D or, where repeated tokens are worth less, of what D is worth."""
@@ -140,7 +145,7 @@ class Surface:
         loss <= E."""
         cost = cost or six_nd()
         above = np.asarray(loss, dtype=float) - self.E
-        above = np.where(above > 0, above, np.nan)
+        above = np.where(above > 0, above, np.nan) ** (1.0 if self.gamma is None else 1 / self.gamma)
         pieces = [(-np.inf, np.inf)] if len(cost.log_n) == 2 else list(_pieces(cost))
         least: Any = np.inf
         for piece, (low, high) in enumerate(pieces):

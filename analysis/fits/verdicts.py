@@ -49,15 +49,20 @@ class Evidence:
     rehearsal: Rehearsal | str
 
 
-def judge(result: Fit, points: Points, surface: ParametricFit | None = None) -> Verdict:
+def judge(
+    result: Fit,
+    points: Points,
+    surface: ParametricFit | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Verdict:
     """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for. points:
-    what was fitted; surface: of the parametric approach."""
+    what was fitted; surface: of the parametric approach; progress: called with the share that is done."""
     if result.a.value is None:
         why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
         return believed_to(0.0, (f"N_opt is not identified: {why}",))
     try:
         cost = cost_of(points)
-        evidence = _of_surface(surface) if surface else _of_crossings(result.approach, points, cost)
+        evidence = _of_surface(surface) if surface else _of_crossings(result.approach, points, cost, progress)
     except InputError as error:
         return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
@@ -170,7 +175,7 @@ def _of_surface(fit: ParametricFit) -> Evidence:
     rehearsal: Rehearsal | str
     try:
         rehearsal = rehearse_optimum(
-            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
         )
     except InputError as error:
         rehearsal = str(error)
@@ -189,12 +194,14 @@ def _n_opt(surface: Surface, cost: Cost) -> Law:
     return at
 
 
-def _of_crossings(approach: str, points: Points, cost: Cost) -> Evidence:
+def _of_crossings(approach: str, points: Points, cost: Cost, progress: Callable[[float], None]) -> Evidence:
     """Of crossings of neighbouring sizes (envelope), or of the minima of budgets (isoFLOP)."""
     fitted = _envelope if approach == ENVELOPE else _isoflop
     law, c, n_params = fitted(points, cost)
     without: list[tuple[str, Law | None]] = []
-    for name, mine in size_groups(points):
+    groups = size_groups(points)
+    for i, (name, mine) in enumerate(groups):
+        progress((1 + i) / (1 + len(groups)))
         try:
             without.append((name, fitted(points.take(~mine), cost)[0]))
         except InputError:

@@ -29,10 +29,13 @@ app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
 class FitOptions:
     """By which approaches runs are fitted, how their intervals are made, and what is predicted."""
 
-    approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
+    approach: Annotated[
+        str, typer.Option(help="envelope, isoflop, parametric or all; optima: a law through given C and N_opt.")
+    ] = "all"
     objective: Annotated[
         Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
+    huber_delta: Annotated[float | None, typer.Option(help="delta of the Huber loss; default: 1e-3.")] = None
     form: Annotated[
         Text,
         typer.Option(
@@ -75,6 +78,7 @@ class FitOptions:
             at=_numbers(self.at) if self.at else (),
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
+            huber_delta=self.huber_delta,
             form=self.form,
             minimum=self.minimum or "local",
             optimum=self.optimum,
@@ -84,7 +88,10 @@ class FitOptions:
             seed=self.seed,
             curve=CURVE if draws_curves else 0,
         )
-        of_parametric = {"--objective": self.objective, "--form": self.form, "--predict": self.predict}
+        of_parametric: dict[str, object] = {
+            **{"--objective": self.objective, "--huber-delta": self.huber_delta},
+            **{"--form": self.form, "--predict": self.predict},
+        }
         of_envelope = {"--optimum": self.optimum, "--near-sizes": self.near_sizes}
         of_isoflop = {"--minimum": self.minimum}
         for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, of_isoflop), (ENVELOPE, of_envelope)):
@@ -110,6 +117,12 @@ class RowOptions:
     )
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
+    runs: Annotated[
+        Path | None, typer.Option(help="Table with more columns of the runs, by their names, as of a wandb chart's.")
+    ] = None
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Count rows and runs of the same numbers or seed as repeats.")
+    ] = False
 
 
 @app.command()
@@ -158,6 +171,7 @@ def runs(
     are pooled where they agree in corpus, tokenizer, context and convention.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.tables.read import check_choices
 
     from .fit_sources import check_studies, of_runs, of_studies
@@ -166,6 +180,8 @@ def runs(
     check_studies(studies)
     check_choices(options.points, None, None)
     approaches, points, settings = options.resolved(STUDY_OBJECTIVE, output.draws_curves)
+    if GIVEN_OPTIMA in approaches:
+        raise InputError("--approach optima: reads a table of optima: `scaling fit table`")
     chosen = (
         ChangedFittedOptions(study=name, sets=sets, out=out, plugin=plugin, as_json=output.as_json) for name in studies
     )
@@ -187,6 +203,7 @@ def table(
     results/curves.parquet gives the numbers of `fit runs STUDY`.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
@@ -199,6 +216,8 @@ def table(
     study = study_of_file(Path(table)) if rows == RowOptions() else None
     check_choices(options.points, options.convention if study is None else None, rows.loss_unit)
     approaches, points, settings = options.resolved(HUBER if study is None else STUDY_OBJECTIVE, output.draws_curves)
+    if GIVEN_OPTIMA in approaches:
+        return _fit_optima(table, rows, options, output)
     if study is not None:
         of_table = study.under(options.convention)
     else:
@@ -209,11 +228,34 @@ def table(
             group=rows.group,
             convention=options.convention,
             loss_unit=rows.loss_unit,
+            keep_duplicates=rows.keep_duplicates,
+            runs=rows.runs,
         )
     fit_points(of_runs(of_table, points, rows.drop_highest_loss or 0), approaches, settings, output)
 
 
 app.command("check")(with_options(check))
+
+
+def _fit_optima(table: str, rows: RowOptions, options: FitOptions, output: Output) -> None:
+    """A law through the optima of a table: printed and saved as other fits are, without a verdict."""
+    from analysis.fits.optima import fit_optima, read_optima
+    from analysis.fits.tables.columns import parse_columns
+
+    from .fit_details import result_text
+    from .fit_laws import write_results
+
+    plain = rows == RowOptions(columns=rows.columns, where=rows.where)
+    if not plain or options.points or options.convention or output.plot or output.dry_run:
+        raise InputError("--approach optima: takes --columns, --where, --at, --level, --json and --save alone")
+    optima, columns = read_optima(table, parse_columns(rows.columns) if rows.columns else {}, rows.where or ())
+    fit = fit_optima(optima, _numbers(options.at) if options.at else (), options.level)
+    results = {"input": {"source": table, "columns": columns, "n_rows": len(optima)}, "results": [fit.to_dict()]}
+    if output.as_json:
+        print_json(results)
+    else:
+        print(f"{table}: {len(optima)} optima; columns: {columns}\n\n{result_text(fit)}")
+    write_results(output.save, results)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

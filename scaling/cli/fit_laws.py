@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from .fit_sources import Source
 
-WEIGHTS = {"parametric": 1.0, "checks": 2.0}  # of steps, by their time on tables of 240 to 50,000 rows
-LITTLE = 0.1  # of all others
+WEIGHTS = {"parametric": 1.0, "checks": 0.7}  # of steps, by their time on tables of 240 to 10,000 rows
+LITTLE = 0.15  # of all others
 SURE = 0.02  # share that must be done before the time left is shown
 
 
@@ -135,18 +135,22 @@ class Progress:
     def __init__(self, steps: Sequence[str], passing: Passing) -> None:
         self.passing, self.whole = passing, sum(WEIGHTS.get(step, LITTLE) for step in steps)
         self.done, self.begun, self.step = 0.0, 0, ("", "")
-        self.n_steps, self.start = len(steps), time.monotonic()
+        self.n_steps = len(steps)
+        self.start: tuple[float, float] | None = None  # when replicates began, and what was done then
 
     def __call__(self, group: str, approach: str, share: float) -> None:
         if (group, approach) != self.step:
             self.done += WEIGHTS.get(self.step[1], LITTLE) if self.begun else 0.0
             self.begun, self.step = self.begun + 1, (group, approach)
-        self.passing.tell(lambda: self._line(share))
-
-    def _line(self, share: float) -> str:
-        group, approach = self.step
         done = (self.done + share * WEIGHTS.get(approach, LITTLE)) / self.whole
-        left = f", about {(time.monotonic() - self.start) / done * (1 - done):.0f} s left" if done > SURE else ""
+        if self.start is None and share > 0:
+            self.start = time.monotonic(), done
+        self.passing.tell(lambda: self._line(done))
+
+    def _line(self, done: float) -> str:
+        (group, approach), (began, before), left = self.step, self.start or (0.0, done), ""
+        if done - before > SURE:
+            left = f", about {(time.monotonic() - began) / (done - before) * (1 - done):.0f} s left"
         what = f"{group}: {approach}" if group else approach
         return f"fit: {what} (step {self.begun} of {self.n_steps}){left}"
 

@@ -3,6 +3,7 @@ is refused with its rows."""
 
 from __future__ import annotations
 
+import csv
 import math
 import operator
 import re
@@ -117,7 +118,8 @@ class Condition:
         for at, op in places:  # a column's own name may hold an operator
             column, value = _unquoted(text[:at]), text[at + len(op) :]
             if column in names:
-                values = (value,) if op in ORDER else value.split("|")
+                split = next(csv.reader([value.strip()], delimiter="|"), []) or [""]  # "a|b" is one value
+                values = (value,) if op in ORDER else split
                 return cls(column, "==" if op == "=" else op, tuple(map(_unquoted, values)), text)
         if not places:
             raise InputError(f"--where {text!r}: is no condition: write it as \"loss<5\" or 'size!=10m'")

@@ -12,7 +12,7 @@ NUMBERS = ("n_params", "n_tokens", "flops", "loss")
 LABELS = ("run", "trunk", "cell", "recipe", "size", "seed", "arch")
 LOSS_OF = ("context", "corpus", "tokenizer", "loss_kind")  # losses of two values of one of them are not compared
 AGREEING = (*LOSS_OF, "convention")  # of which one fit takes one value
-FIELDS = (*NUMBERS, "unique_tokens", *LABELS, *AGREEING)
+FIELDS = (*NUMBERS, "unique_tokens", "budget", *LABELS, *AGREEING)
 OF_CONVENTION = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")  # flops_<convention> in our own tables
 
 # Compared without case, blanks and punctuation. Single letters count as capitals alone: n, d and l are also
@@ -37,6 +37,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("heldoutloss", "crossentropy", "损失", "训练损失", "验证损失"),
     ),
     "unique_tokens": ("uniquetokens", "nuniquetokens"),
+    "budget": ("budget", "computebudget", "flopbudget", "flopsbudget", "isoflopbudget", "nominalflops"),
     "run": ("run", "runid", "runname", "实验"),
     "trunk": ("trunk", "trunkrun", "branchedfrom"),
     "cell": ("cell",),
@@ -61,6 +62,11 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("evaldata", "evaldataset", "validationset", "损失类型"),
     ),
     "convention": ("convention", "flopconvention", "flopsconvention"),
+}
+OPTIMUM = {  # fields of a table of optima
+    "flops": (*NAMES["flops"], *NAMES["budget"]),
+    "n_opt": ("nopt", "optimalparams", "optimalparameters", "optimalmodelsize", "nstar", "paramsopt"),
+    "n_opt_error": ("nopterror", "noptstd", "noptse", "noptsd"),
 }
 CAPITALS = {"n_params": "N", "n_tokens": "D", "flops": "C"}
 _UNIT = re.compile(r"[\W_]*(nats?|bits?)([\W_]*(per)?[\W_]*tok(en)?)?[\W_]*$", re.IGNORECASE)  # at the end of a name
@@ -90,8 +96,11 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
     fields are found by name; a run may be named by the column of another field. `convention` picks among flops_exact,
     flops_6nd, ...
 
-    Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params, loss or
-    both of n_tokens and flops are missing; the message lists what is there.
+    A budget is C too, where the table has no other and C is needed.
+
+    Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params (unless it
+    is left out, and follows from the others), loss or both of n_tokens and flops are missing; the message lists what is
+    there.
     """
     chosen, fields = dict[str, str](), dict[str, str]()  # and {column: field}
     for field, name in given.items():
@@ -116,7 +125,10 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             raise InputError(f"{_listed(names)} could all be {field}: say which by {how}{left_out}")
         if names:
             chosen[field] = names[0]
-    needed = [field for field in ("n_params", "loss") if field not in chosen]
+    if "flops" not in chosen and "budget" in chosen and not {"n_params", "n_tokens"} <= set(chosen):
+        chosen["flops"] = chosen.pop("budget")
+    follows = given.get("n_params") == "" and {"n_tokens", "flops"} <= set(chosen)
+    needed = [field for field in ("n_params", "loss") if field not in chosen and not (follows and field == "n_params")]
     if not {"n_tokens", "flops"} & set(chosen):
         needed.append("n_tokens or flops")
     if needed:
@@ -127,6 +139,25 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             f'--columns {needed[0].split()[0]}="its name"'
         )
     return {field: chosen[field] for field in FIELDS if field in chosen}
+
+
+def choose_optima(there: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The same of a table of optima: C and N_opt, and n_opt_error where it is there."""
+    chosen = dict[str, str]()
+    for field in [*OPTIMUM, *given]:
+        if field not in OPTIMUM:
+            raise InputError(f"--columns: there is no field {field!r} of optima{nearest(field, list(OPTIMUM))}")
+        names = [name for name in there if normal(name) in OPTIMUM[field] or name == CAPITALS.get(field)]
+        if field in given:
+            names = [_exactly(there, given[field], field)] if given[field] else []
+        if len(names) > 1:
+            raise InputError(f"{_listed(names)} could all be {field}: say which by --columns {field}=NAME")
+        if names:
+            chosen[field] = names[0]
+        elif field != "n_opt_error":
+            how = f"say which by --columns {field}=NAME"
+            raise InputError(f"no column for {field}: the table has {_listed(there)}; {how}")
+    return chosen
 
 
 def convention_of(column: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from analysis.fits.tables.columns import (
 )
 from analysis.fits.tables.doubts import refuse_two_kinds, refuse_units, refuse_unnamed_curves, unit_notes
 from analysis.fits.tables.files import from_frame, read_frame
+from analysis.fits.tables.layouts import as_rows, with_runs
 from analysis.run_table import Origin, RunTable
 from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
@@ -69,15 +70,18 @@ def read_table(
     group: str | None = None,
     convention: str | None = None,
     loss_unit: str | None = None,
+    keep_duplicates: bool = False,
+    runs: str | Path | pd.DataFrame | None = None,
 ) -> RunTable:
     """The runs of a table: a file (files.SUFFIXES) or a data frame, one row a run or many, as they stand: its settings
     smooth nothing and leave nothing out.
 
     columns: {field: column}, where the names alone do not say it ("" leaves a field out); where: conditions on the rows
-    that are kept, as "loss<5"; group: the column or field to group by, or several by commas; convention: of C, by
-    name; where C or D is missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total";
-    loss_unit: nats or bits, a token (by default as the column's name says, else unstated); the loss itself is left
-    as it is.
+    that are kept, as "loss<5"; group: the column or field to group by, or several by commas; convention: of C, by name;
+    where C or D (or N, left out by "") is missing it follows from C = 6 N D, which needs "6nd" (the default) or
+    "6nd_total"; loss_unit: nats or bits, a token (by default as the column's name says, else unstated); is left as it
+    is; keep_duplicates: rows and runs of the same numbers, and runs of one N, D and seed, are repeats of which each
+    counts; runs: a table of runs, whose columns the rows of a run get.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
@@ -89,12 +93,17 @@ def read_table(
         frame = from_frame(source)
     else:
         name, frame = str(source).encode(errors="backslashreplace").decode(), read_frame(source)  # need not be UTF-8
+    more = None if runs is None else from_frame(runs) if isinstance(runs, pd.DataFrame) else read_frame(runs)
     try:
+        frame, notes = as_rows(frame)
+        frame = frame if more is None else with_runs(frame, as_rows(more)[0])
         chosen = choose(list(frame.columns), columns or {}, convention)
         unit = _loss_unit(chosen["loss"], loss_unit)
-        return _read(name, frame, chosen, columns or {}, where, group, convention, unit)
+        table = _read(name, frame, chosen, columns or {}, where, group, convention, unit, keep_duplicates)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
+    assert table.origin is not None
+    return replace(table, origin=replace(table.origin, notes=(*notes, *table.origin.notes)))
 
 
 def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:
@@ -141,6 +150,7 @@ def _read(
     group: str | None,
     convention: str | None,
     unit: str,
+    keep_duplicates: bool,
 ) -> RunTable:
     rows, notes = Rows(frame), list[str]()
     rows.frame = frame.assign(**{chosen[key]: without_thousands(frame[chosen[key]]) for key in COUNTS if key in chosen})
@@ -169,21 +179,25 @@ def _read(
     fields["group"] = [", ".join(values) for values in zip(*texts, strict=True)] if parts else ""
     twice = rows.frame.astype(str).duplicated()
     rows.frame = fields
-    rows.keep(~twice, TWICE)
-    several = _drop_copies(rows, has_runs)
+    if keep_duplicates:
+        again = fields.groupby(["group", "run", *NUMBERS]).cumcount()
+        fields["run"] = fields["run"].where(again == 0, fields["run"] + " (" + again.add(1).astype(str) + ")")
+    else:
+        rows.keep(~twice, TWICE)
+    several = _drop_copies(rows, has_runs, keep_duplicates)
     fields = rows.frame
-    if not has_runs and "run" not in given:  # nobody has said that each row is a run
+    if not has_runs and "run" not in given and "budget" not in chosen:  # nobody has said that each row is a run
         refuse_unnamed_curves(fields, chosen)
     for group_name, of_group in fields.groupby("group", sort=False):
         refuse_two_kinds(of_group)
         _refuse_mixtures(of_group, chosen, str(group_name))
-    fields, n_same = _own_recipes(fields)
+    fields, n_same = (fields, 0) if keep_duplicates else _own_recipes(fields)
     notes += [f"{counted(n_same, 'run')} {SAME_SEEDS}"] if n_same else []
     notes += unit_notes(fields, chosen)
     notes += [] if has_runs else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
     notes += amounts.notes
-    origin = Origin(chosen, amounts.derived, amounts.six_nd, len(frame), several, unit, tuple(notes))
+    origin = Origin(chosen, amounts.derived, amounts.six_nd, len(frame), several, unit, tuple(notes), keep_duplicates)
     runs, curves = _runs_and_curves(fields, chosen, amounts.convention)
     return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(amounts.convention), rows.dropped, origin)
 
@@ -202,7 +216,7 @@ class Amounts:
     def of(cls, frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None) -> Amounts:
         """Raises InputError with the rows of what is no amount, for columns in another unit, and for a missing C or D
         that a convention does not give."""
-        known = [name for name in (*NUMBERS, "unique_tokens") if name in chosen]
+        known = [name for name in (*NUMBERS, "unique_tokens", "budget") if name in chosen]
         fields = pd.DataFrame({name: numbers(frame[chosen[name]], name) for name in known}, index=frame.index)
         for name in known:
             refuse_impossible(name, fields[name].to_numpy(), fields.index.to_numpy())
@@ -214,20 +228,22 @@ class Amounts:
             own = stated[0] or own
         if own is not None and convention is not None and own != convention:
             raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
-        named, six = convention or own, 6.0 * fields["n_params"]
-        if {"n_tokens", "flops"} <= set(chosen):
-            ratio = six * fields["n_tokens"] / fields["flops"]
+        named = convention or own
+        if {"n_params", "n_tokens", "flops"} <= set(chosen):
+            ratio = 6.0 * fields["n_params"] * fields["n_tokens"] / fields["flops"]
             six_nd = float(ratio.min()), float(ratio.median()), float(ratio.max())
             refuse_units(six_nd, chosen)
             is_six = max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) < ROUNDED
             return cls(fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"]))
-        missing, how = ("n_tokens", "C / (6 N)") if "flops" in chosen else ("flops", "6 N D")
+        missing = next(name for name in NUMBERS if name not in chosen)
+        how = {"n_params": "C / (6 D)", "n_tokens": "C / (6 N)", "flops": "6 N D"}[missing]
         if named not in (None, *SIX_ND):
             raise InputError(
                 f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name the "
                 f"column, or give --convention 6nd"
             )
-        fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
+        first, second = (fields[name] for name in NUMBERS[:3] if name != missing)
+        fields[missing] = 6.0 * first * second if missing == "flops" else second / (6.0 * first)
         refuse_impossible(missing, fields[missing].to_numpy(), fields.index.to_numpy())
         named = named or "6nd"
         return cls(fields, {missing: f"{how} ({named})"}, None, named)
@@ -254,8 +270,8 @@ def _group_columns(group: str | None, frame: pd.DataFrame, chosen: Mapping[str, 
     return [known[name] for name in names]
 
 
-def _drop_copies(rows: Rows, has_runs: bool) -> bool:
-    """Drop the rows that are the same run again; returns whether a run has several rows.
+def _drop_copies(rows: Rows, has_runs: bool, keep_duplicates: bool) -> bool:
+    """Drop the rows that are the same run again (unless they are kept); returns whether a run has several rows.
 
     A run is named by its column. Without one, each row is a run. Runs of a group whose numbers are all the same, to the
     last bit, are one run, whatever their names, seeds and other labels say.
@@ -264,7 +280,8 @@ def _drop_copies(rows: Rows, has_runs: bool) -> bool:
     """
     keys = ["group", "run"]
     same = [*keys, *NUMBERS] if has_runs else [name for name in rows.frame if name != "run"]
-    rows.keep(~rows.frame.duplicated(same), AGAIN)
+    if not keep_duplicates:
+        rows.keep(~rows.frame.duplicated(same), AGAIN)
     fields, of_run = rows.frame, rows.frame.groupby(keys, sort=False)
     several_sizes = of_run["n_params"].transform("nunique") > 1
     same_tokens = fields.duplicated([*keys, "n_tokens"], keep=False)
@@ -276,6 +293,8 @@ def _drop_copies(rows: Rows, has_runs: bool) -> bool:
                 f"the column that tells runs apart by --columns run=its name"
             )
     several = bool((of_run["loss"].transform("size") > 1).any())
+    if keep_duplicates:
+        return several
     group = pd.factorize(fields["group"])[0]
     named = np.array([f"{code} {run}" for code, run in zip(group, fields["run"], strict=True)], dtype=object)
     columns = [fields[name].to_numpy() for name in (*NUMBERS, "unique_tokens") if name in fields]
@@ -328,6 +347,7 @@ def _runs_and_curves(
             "recipe": fields["recipe"],
             "trunk": fields["trunk"].where(fields["trunk"] != "", run),
             "cell": fields["cell"].where(fields["cell"] != "", other_cell),
+            **({"budget": fields["budget"]} if "budget" in fields else {}),
             "loss_of": [" and ".join(row) for row in zip(*kinds, strict=True)] if kinds else "",
         }
     )

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from analysis.fits import rehearsal
-from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Form
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OUTER_EXPONENT, OVER_TRAINING, PLAIN, Form
 from analysis.fits.parametric import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
@@ -52,6 +52,7 @@ OF_FORMS = {
     PLAIN: TRUTH,
     OVER_TRAINING: replace(TRUTH, alpha=0.3, beta=0.3),
     DATA_CONSTRAINED: replace(TRUTH, r_d=15.0),
+    OUTER_EXPONENT: replace(TRUTH, gamma=0.8),
 }
 
 

@@ -5,8 +5,9 @@ import pytest
 from scipy import optimize
 
 from analysis.fits import solver
-from analysis.fits.forms import OVER_TRAINING, PLAIN
+from analysis.fits.forms import OUTER_EXPONENT, OVER_TRAINING, PLAIN
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES, fit_surfaces
+from analysis.fits.surface import Surface
 
 from .cases import SURFACES, chinchilla, grid, params
 
@@ -173,3 +174,40 @@ def test_blocks_of_searches_are_the_searches(monkeypatch):
     parts = fit_surfaces(*points, weights[:2], every_start=True)
     assert params(parts.surface) == pytest.approx(params(whole.surface), rel=1e-9)
     assert parts.starts == pytest.approx(whole.starts, rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_outer_exponent(objective):
+    """Exact losses give the truth back, whatever its power; no search of scipy gets lower for noisy ones, and the plain
+    form is one of this."""
+    n, d = grid()
+    for gamma in (0.3, 1.0, 2.5):
+        truth = Surface(1.7, 400 ** (1 / gamma), 410 ** (1 / gamma), 0.34 / gamma, 0.28 / gamma, gamma=gamma)
+        options = {"objective": objective, "form": OUTER_EXPONENT}
+        fitted = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), **options).surface.one()
+        assert fitted.to_dict() | {"gamma": fitted.gamma} == pytest.approx(truth.to_dict() | {"gamma": gamma}, rel=1e-6)
+        assert fitted.flops_to_reach(fitted.l_opt(1e21)) == pytest.approx(1e21)
+    log_n, log_d, losses = noisy()
+    result = fit_surfaces(log_n, log_d, losses, every_start=True, **options)
+    plain = fit_surfaces(log_n, log_d, losses, objective=objective)
+    assert (result.objective <= plain.objective * (1 + 1e-9)).all() and result.ended_well.all()
+    at = np.array([log_n.mean(), log_d.mean()])
+
+    def value(theta, loss):
+        e, a, b, alpha, beta, gamma = theta
+        model = e + (np.exp(a - alpha * (log_n - at[0])) + np.exp(b - beta * (log_d - at[1]))) ** gamma
+        off = np.abs(np.log(loss / model)) if e > 0 and gamma > 0 else np.array([1e9])
+        return (
+            (loss - model) ** 2 if objective == LEAST_SQUARES else np.where(off < 1e-3, off**2 / 2, 1e-3 * (off - 5e-4))
+        ).sum()
+
+    for i, loss in enumerate(losses[:3]):
+        surface = result.surface.one(i)
+        logs = np.log([surface.A, surface.B]) - np.array([surface.alpha, surface.beta]) * at
+        theta = np.array([surface.E, *logs, surface.alpha, surface.beta, surface.gamma])
+        assert value(theta, loss) == pytest.approx(result.objective[i], rel=1e-8)
+        for start in (theta, theta * [0.9, 1, 1, 1.1, 1.1, 0.9]):
+            searched = optimize.minimize(
+                value, start, (loss,), method="Nelder-Mead", options={"maxiter": 6000, "maxfev": 6000}
+            )
+            assert result.objective[i] <= searched.fun * (1 + 1e-7)

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Data, Joint
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, Data, Joint
 from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES, fit_surfaces
 from analysis.fits.surface import Surface, effective
 from analysis.fits.waste import of_loss, of_runs, of_sizes
@@ -96,7 +96,7 @@ def test_effective_tokens():
     assert effective(np.array([4e9, 1e15]), np.array([1e9]), 15.4) == pytest.approx([worth, 16.4e9])
 
 
-@pytest.mark.parametrize("form", [PLAIN, OVER_TRAINING, DATA_CONSTRAINED, "joint", "joint, one E"])
+@pytest.mark.parametrize("form", [*FORMS, "joint", "joint, one E"])
 def test_first_and_second_derivatives(form):
     rng = np.random.default_rng(0)
     x, y, times = rng.uniform(-2, 2, (1, 30)), rng.uniform(-2, 2, (1, 30)), rng.uniform(1, 30, (1, 30))
