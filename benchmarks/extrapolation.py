@@ -53,8 +53,9 @@ REACHES = {3: (rehearsal.NEAREST, 5.5), 10: (5.5, 17.0), 30: (17.0, 60.0)}
 LOWEST, RUNS = "lowest", "runs"
 REPLICATES = 199  # of the raw surface's interval
 EXPONENTS = np.geomspace(0.01, 1.0, 300)  # of E + A C^-g
-NEAR = (0.03, 0.05, 0.1, math.inf)
-INTERVALS = [(by, leverage) for by in (0.0, 1.0, 2.0, 3.0) for leverage in (False, True)]
+EXPECTED = ((0.1, 0.3), (0.1, 0.6), (0.15, 0.3), (0.15, 0.6), (0.12, 3.0))
+LOSSES = [Rule(near, nearest, exponent) for near in (0.03, 0.05) for nearest in (0.01, 0.03) for exponent in EXPECTED]
+POWERS = (0.0, 1.0, 2.0, 3.0)
 OURS = "ours: forecast"
 Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: none), half-widths of their intervals in logarithms
 Method = Callable[[Points, Points], Predicted]
@@ -338,31 +339,29 @@ def intervals(known: Sequence[Unit]) -> str:
 
 
 def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
-    """Each table by the rule that the other tables choose: of `near` the least error, then of the others the least
-    score of the intervals."""
+    """Each table by the rule that the other tables choose: of LOSSES the least error, then of POWERS of the number of
+    runs the least score of the intervals."""
     cases = [(where, *split) for where, points in found.items() for split in splits(points, most)]
     names = sorted({where[0] for where in found})
-    fitted = {near: [rehearsal.forecast(low, rule=Rule(near)) for _, low, _ in cases] for near in NEAR}
+    fitted = {rule: [rehearsal.forecast(low, rule=rule) for _, low, _ in cases] for rule in LOSSES}
 
-    def of(rule: Rule) -> list[Unit]:
+    def of(rule: Rule, losses: Rule) -> list[Unit]:
         rows: list[Unit] = []
-        for (where, low, high), one in zip(cases, fitted[rule.near], strict=True):
+        for (where, low, high), one in zip(cases, fitted[losses], strict=True):
             predicted = _losses_of(_with(one, rule), high)
             rows += units(OURS, where, low, high, predicted, _targets(low, high, found[where], True))
         return rows
 
-    errors = {near: [median_errors(of(Rule(near)), target, OURS) for target in (LOWEST, RUNS)] for near in NEAR}
-    rows = {Rule(near, *interval): of(Rule(near, *interval)) for near in NEAR for interval in INTERVALS}
-    scores = {rule: [_scores(some)] for rule, some in rows.items()}
+    errors = {rule: [median_errors(of(rule, rule), target, OURS) for target in (LOWEST, RUNS)] for rule in LOSSES}
     chosen, lines = [], []
     for left_out in names:
         others = [name for name in names if name != left_out]
-        near = min(NEAR, key=lambda near: _over(others, errors[near]))
-        rule = min((rule for rule in rows if rule.near == near), key=lambda rule: _over(others, scores[rule]))
+        losses = min(LOSSES, key=lambda rule: _over(others, errors[rule]))
+        rules = [replace(losses, by_runs=power) for power in POWERS]
+        rows = {rule: of(rule, losses) for rule in rules}
+        rule = min(rules, key=lambda rule: _over(others, [_scores(rows[rule])]))
         chosen += [row for row in rows[rule] if row.table == left_out]
-        lines.append(
-            f"without {left_out:20} near {rule.near:g}, by_runs {rule.by_runs:g}, by_leverage {rule.by_leverage}"
-        )
+        lines.append(f"without {left_out:20} {rule}")
     lowest, runs = (geometric(list(median_errors(chosen, target, OURS).values())) for target in (LOWEST, RUNS))
     known = [one for one in chosen if one.target == RUNS and one.n_intervals]
     lines.append(f"each table by the others' rule: lowest {lowest:.2%}, runs {runs:.2%}; {intervals(known)}")

@@ -3,29 +3,34 @@
 python -m benchmarks.verdicts --worlds 20 --json verdicts.json
 
 Worlds are those of analysis.design.worlds, exponents of 0.25 to 0.5. Designs: isoFLOP, eight budgets of nine sizes over
-a factor of 128 in compute, 0.3% noise of a run; ladder, six sizes of equal tokens, whole curves, 0.5%. A claim is N_opt
-at the largest compute or at ten times it; it is right within a factor of 1.5.
+a factor of 128 in compute, 0.3% noise of a run; ladder, six sizes of equal tokens, whole curves, 0.5%. Claims, at the
+largest compute and at ten times it: N_opt, right within a factor of 1.5; the loss of a new run of that N, right where
+it lies in the rehearsed interval; which of two worlds has the lower loss, the second being like the first but for 6% of
+the terms, 1% of E and 0.02 of the exponents. A ranking is promised where the losses differ by 1%.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from analysis.design.worlds import EXTRA, KINDS, World, paths
 from analysis.fits import approaches
-from analysis.fits.fit import Fit
-from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
+from analysis.fits.fit import Claim
+from analysis.fits.parametric import fit_parametric, parametric_result, rows_of
 from analysis.fits.points import Points
-from analysis.fits.verdicts import judge
+from analysis.fits.rehearsal import forecast
+from analysis.fits.verdicts import judge, judge_loss, judge_ranking
 from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
 
-RIGHT = 1.5
+RIGHT, PROMISED, NOISE = 1.5, 0.01, 0.003
 BUDGETS, SIZES, FIRST = 8, 9, 3e15
 LADDER = np.array([0.4e6, 0.8e6, 3.1e6, 6.3e6, 14.2e6, 31.5e6])
 TOKENS, WARMUP, ROWS, MEMORY = 80e6, 3e6, 50, 2.0
@@ -34,13 +39,15 @@ REACHES = (1.0, 10.0)
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claim of a simulated study: factor between N_opt and the truth (nan: no law), and whether it is believed."""
+    """A claim of a simulated study: what it is of, whether it is right, whether the design promises it, and whether it
+    is believed."""
 
     design: str
     kind: str
-    approach: str
+    what: str
     reach: float
-    off: float
+    right: bool
+    promised: bool
     believed: bool
     against: tuple[str, ...]
 
@@ -79,52 +86,80 @@ def ladder(world: World, rng: np.random.Generator) -> Points:
 DESIGNS = {"isoFLOP": isoflops, "ladder": ladder}
 
 
-def claims(design: str, kind: str, seed: int) -> list[Claimed]:
-    """Of one study of a world of this kind."""
+def rival_of(world: World, rng: np.random.Generator) -> World:
+    """One that is much like it."""
+    a, b = np.exp(0.06 * rng.standard_normal(2))
+    alpha, beta = 0.02 * rng.standard_normal(2)
+    e = math.exp(0.01 * rng.standard_normal())
+    return replace(
+        world, e=world.e * e, a=world.a * a, b=world.b * b, alpha=world.alpha + alpha, beta=world.beta + beta
+    )
+
+
+def claims(design: str, kind: str, seed: int) -> Iterator[Claimed]:
+    """Of one study of a world of this kind and of its rival. A claim that could not be made is none."""
     rng = np.random.default_rng([seed, *kind.encode()])
     world = world_of(kind, rng)
     points = DESIGNS[design](world, rng)
     at = [reach * float(points.flops.max()) for reach in REACHES]
-    computed = []
-    for approach in ("parametric", "isoflop"):
-        try:
-            result, surface = _result(approach, points, at)
-        except InputError as error:
-            computed += [Claimed(design, kind, approach, reach, math.nan, False, (str(error),)) for reach in REACHES]
-            continue
-        verdict = judge(result, points, surface)
-        for one in verdict.claims:
-            off = math.exp(abs(math.log(one.value) - float(world.log_n_opt(math.log(one.c)))))
-            computed.append(Claimed(design, kind, approach, round(one.reach), off, one.believed, one.against))
-    return computed
 
+    def of(claim: Claim, what: str, right: bool, promised: bool = True) -> Claimed:
+        return Claimed(design, kind, what, round(claim.reach), right, promised, claim.believed, claim.against)
 
-def _result(approach: str, points: Points, at: list[float]) -> tuple[Fit, ParametricFit | None]:
-    if approach == "parametric":
+    with suppress(InputError):
+        law = approaches.fit(points, "isoflop", at=at, n_replicates=40)
+        yield from (of(claim, "N_opt, isoFLOP", _is_n_opt(claim, world)) for claim in judge(law, points).claims)
+    try:
         surface = fit_parametric(points, n_replicates=0)
-        return parametric_result(surface, at=at), surface
-    return approaches.fit(points, approach, at=at, n_replicates=40), None
+        result = parametric_result(surface, at=at)
+        known = forecast(surface.points, surface.rows.weights, cost=surface.cost)
+    except InputError:
+        return
+    for claim in judge(result, points, surface).claims:
+        yield of(claim, "N_opt, surface", _is_n_opt(claim, world))
+    off = world.extra * rng.exponential() if kind == "mistuned" else 0.0
+    for c in at:
+        n_params = float(surface.surface.n_opt(c, surface.cost))
+        n_tokens = c / float(surface.cost.per_token(n_params))
+        if not 0 < n_params < math.inf:
+            continue
+        new = float(world.loss(n_params, n_tokens)) * math.exp(off + NOISE * rng.standard_normal())
+        ends = known.predict(n_params, n_tokens).loss.ends
+        if ends is not None:
+            yield of(judge_loss(known, n_params, n_tokens, result), "loss", ends[0] <= new <= ends[1])
+    rival = rival_of(world, rng)
+    try:
+        rows = rows_of(DESIGNS[design](rival, rng))
+        groups = {"first": known, "second": forecast(rows.points, rows.weights)}
+    except InputError:
+        return
+    for c in at:
+        with suppress(InputError):
+            claim = judge_ranking(groups, c)
+            higher = _lowest(rival, c) - _lowest(world, c)
+            yield of(claim, "ranking", claim.what.startswith("first") == (higher > 0), abs(higher) >= PROMISED)
 
 
-def table(found: list[Claimed]) -> list[str]:
-    """A line a design, approach and reach: of right claims and of wrong ones, how many are believed."""
-    lines = [f"{'design':8} {'approach':10} {'reach':>5} {'world':8} {'right, believed':>15} {'wrong, believed':>15}"]
-    for design in DESIGNS:
-        for approach in ("parametric", "isoflop"):
-            for reach in REACHES:
-                for world in ("fitted", "others"):
-                    mine = [
-                        one
-                        for one in found
-                        if (one.design, one.approach, one.reach) == (design, approach, reach)
-                        and (one.kind == "fitted") == (world == "fitted")
-                        and not math.isnan(one.off)
-                    ]
-                    right, wrong = ([one for one in mine if (one.off <= RIGHT) is good] for good in (True, False))
-                    cells = (f"{sum(one.believed for one in some)} of {len(some)}" for some in (right, wrong))
-                    lines.append(
-                        f"{design:8} {approach:10} {reach:5g} {world:8} " + " ".join(f"{c:>15}" for c in cells)
-                    )
+def _is_n_opt(claim: Claim, world: World) -> bool:
+    return abs(math.log(claim.value) - float(world.log_n_opt(math.log(claim.c)))) <= math.log(RIGHT)
+
+
+def _lowest(world: World, c: float) -> float:
+    return float(world.log_l_at(world.log_n_opt(math.log(c)), math.log(c)))
+
+
+def table(computed: list[Claimed]) -> list[str]:
+    """A line a design, claim and reach: of right claims that are promised and of wrong ones, how many are believed."""
+    lines = [f"{'design':8} {'claim':15} {'reach':>5} {'right, believed':>15} {'wrong, believed':>15}"]
+    cells_of = sorted({(one.design, one.what, one.reach) for one in computed if one.reach in REACHES})
+    for design, what, reach in cells_of:
+        mine = [one for one in computed if (one.design, one.what, one.reach) == (design, what, reach)]
+        right = [one for one in mine if one.right and one.promised]
+        cells = (
+            f"{sum(one.believed for one in some)} of {len(some)}"
+            for some in (right, [one for one in mine if not one.right])
+        )
+        lines.append(f"{design:8} {what:15} {reach:5g} " + " ".join(f"{cell:>15}" for cell in cells))
     return lines
 
 

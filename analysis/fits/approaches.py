@@ -32,11 +32,11 @@ from analysis.fits.forms import form_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
-from analysis.fits.rehearsal import Forecast, forecast
+from analysis.fits.rehearsal import forecast
 from analysis.fits.seeds import seed_noise_of, seed_noises_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import DELTA, HUBER, LEAST_SQUARES, OBJECTIVES
-from analysis.fits.verdicts import judge
+from analysis.fits.verdicts import judge, judge_loss
 from arch.errors import InputError, choice
 
 if TYPE_CHECKING:
@@ -182,24 +182,25 @@ def fit_with_surface(
     )
     result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
     if options.predict:
-        result = replace(result, predictions=_rehearsed(result.predictions, surface))
+        result = replace(result, predictions=_rehearsed(result, surface))
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), surface
 
 
-def _rehearsed(predictions: Sequence[Prediction], fit: ParametricFit) -> tuple[Prediction, ...]:
-    """The predictions with what analysis.fits.rehearsal predicts of the same runs."""
-    known: Forecast
+def _rehearsed(result: Fit, fit: ParametricFit) -> tuple[Prediction, ...]:
+    """The predictions with what analysis.fits.rehearsal predicts of the same runs, and whether to believe it."""
     try:
         known = forecast(
             fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
         )
     except InputError as error:
         why = str(error)
-        return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in predictions)
-    runs = [known.predict(prediction.n_params, prediction.n_tokens) for prediction in predictions]
+        return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in result.predictions)
+    asked = [(one, (one.n_params, one.n_tokens)) for one in result.predictions]
     return tuple(
-        replace(one, rehearsed=run.loss, rests_on=run.sentence) for one, run in zip(predictions, runs, strict=True)
+        replace(one, rehearsed=run.loss, rests_on=run.sentence, claim=judge_loss(known, *at, result))
+        for one, at in asked
+        for run in [known.predict(*at)]
     )
 
 

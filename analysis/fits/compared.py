@@ -7,18 +7,22 @@ what the runs of one cell share (size, seed and batches) is taken out of differe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from analysis.fits.approaches import Options
-from analysis.fits.comparison.frontiers import Views, fit_views, view_of
+from analysis.fits.comparison.frontiers import BEYOND, Views, fit_views, view_of
+from analysis.fits.fit import PARAMETRIC, Claim, Fit
 from analysis.fits.pairwise import Compared, View
-from analysis.fits.parametric import FIRST_SHARE
+from analysis.fits.parametric import FIRST_SHARE, rows_of
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, no_formula, prepare, under
+from analysis.fits.rehearsal import Forecast, forecast
+from analysis.fits.verdicts import judge_ranking
 from analysis.labels import families
 from analysis.run_table import RunTable
 from arch.amounts import counted_of
@@ -28,29 +32,32 @@ POINTS_A_RUN = 5
 N_REPLICATES = 299
 
 
-def compare_study(study: RunTable, options: Options, seed_noise: float = 0.0, points: str = CURVES) -> list[Compared]:
+def compare_study(
+    study: RunTable, options: Options, seed_noise: float = 0.0, points: str = CURVES, fits: Sequence[Fit] = ()
+) -> list[Compared]:
     """The groups of a study, family by family (analysis.labels). points: of each run its curve, or its end alone;
-    seed_noise: between seeds, in log loss (0: not measured)."""
+    seed_noise: between seeds, in log loss (0: not measured); fits: of the groups."""
     try:
         views = views_of(study, points)
     except InputError as error:
         return [Compared(reason=str(error))]
     groups = list(dict.fromkeys(group.group for read in views.values() if not isinstance(read, str) for group in read))
     compared_names = families(groups, contexts(grouped(study).runs))
-    return [_compared(name, names, views, options, seed_noise) for name, names in compared_names]
+    return [_compared(name, names, views, options, seed_noise, fits) for name, names in compared_names]
 
 
-def compare_points(groups: Sequence[Points], options: Options) -> list[Compared]:
-    """Groups of points of any source, counted as they are; of curves a few points a run. Groups whose losses are of
-    another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names them all."""
+def compare_points(groups: Sequence[Points], options: Options, fits: Sequence[Fit] = ()) -> list[Compared]:
+    """Groups of points of any source, with their fits, counted as they are; of curves a few points a run. Groups whose
+    losses are of another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names
+    them all."""
     several = any(len(points) > points.n_runs for points in groups)
     views = {f"C {groups[0].convention}": [thinned(group, POINTS_A_RUN) if several else group for group in groups]}
     kinds: dict[str, list[str]] = {}
     for points in groups:
         kinds.setdefault(points.loss_of, []).append(points.group)
     if len(kinds) == 1:
-        return [_compared("", [points.group for points in groups], views, options)]
-    compared = [_compared(kind, names, views, options) for kind, names in kinds.items() if len(names) > 1]
+        return [_compared("", [points.group for points in groups], views, options, 0.0, fits)]
+    compared = [_compared(kind, names, views, options, 0.0, fits) for kind, names in kinds.items() if len(names) > 1]
     named = "; ".join(f"{', '.join(names)} ({kind or 'unstated'})" for kind, names in kinds.items())
     return [
         *compared,
@@ -58,7 +65,9 @@ def compare_points(groups: Sequence[Points], options: Options) -> list[Compared]
     ]
 
 
-def _compared(at: str, names: Sequence[str], views: Views, options: Options, seed_noise: float = 0.0) -> Compared:
+def _compared(
+    at: str, names: Sequence[str], views: Views, options: Options, seed_noise: float, fits: Sequence[Fit]
+) -> Compared:
     own = {
         view: groups if isinstance(groups, str) else [group for group in groups if group.group in names]
         for view, groups in views.items()
@@ -72,7 +81,27 @@ def _compared(at: str, names: Sequence[str], views: Views, options: Options, see
             described[name] = view_of(frontiers[name]) if name in frontiers else View(reason=reasons[name])
         except InputError as error:
             described[name] = View(reason=str(error))
-    return Compared(at, described)
+    compared = Compared(at, described)
+    if compared.main is None:
+        return compared
+    surfaces = {fit.group: fit for fit in fits if fit.approach == PARAMETRIC}
+    groups = next(iter(own.values()))
+    assert not isinstance(groups, str)
+    return replace(compared, rankings=tuple(_rankings(compared.main, groups, options.objective, surfaces)))
+
+
+def _rankings(view: View, groups: Sequence[Points], objective: str, fits: Mapping[str, Fit]) -> Iterator[Claim]:
+    """Which of each pair has the lower loss at the end of the range and at ten times it, where laws tell."""
+    known = dict[str, Forecast]()
+    for points in groups:
+        with suppress(InputError):
+            rows = rows_of(points)
+            known[points.group] = forecast(rows.points, rows.weights, objective=objective)
+    for pair in view.pairs:
+        for c in (view.range[1], BEYOND * view.range[1]):
+            if set(pair) <= known.keys():
+                with suppress(InputError):
+                    yield judge_ranking({name: known[name] for name in pair}, c, fits)
 
 
 def contexts(runs: pd.DataFrame) -> dict[str, str]:

@@ -28,7 +28,7 @@ N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks
 MOST_LOG = 700.0  # of a float
-DO_NOT = "do not believe"
+BELIEVE, DO_NOT = "believe", "do not believe"
 PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
 
 
@@ -244,16 +244,60 @@ class Optimum:
 
 
 @dataclass(frozen=True)
+class Check:
+    """One check of a claim: its state (PASSED, FAILED or NOT_DONE), its number and limit, and both in words."""
+
+    name: str
+    state: str
+    value: float | None
+    limit: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a law says at C [FLOP], `reach` times the largest compute of its points, with its checks: of N_opt, of the
+    loss of a run, or of the ratio of two architectures' lowest losses."""
+
+    what: str
+    c: float
+    reach: float
+    value: float
+    checks: tuple[Check, ...]
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """Why it is not believed: checks that failed, and those that had to be done and could not be."""
+        needed = ("rehearsed", "stable")
+        bad = [
+            check
+            for check in self.checks
+            if check.state == FAILED or (check.state == NOT_DONE and check.name in needed)
+        ]
+        return tuple(check.words for check in bad)
+
+    @property
+    def believed(self) -> bool:
+        return not self.against
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return DO_NOT + ": " + "; ".join(self.against) if self.against else BELIEVE
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The loss of a model of N parameters after D tokens, without the noise of a new run. rehearsed: what
     analysis.fits.rehearsal predicts of a new run, with its interval or the reason why there is none; rests_on: a
-    sentence on that."""
+    sentence on that; claim: that the loss lies in the interval."""
 
     n_params: float
     n_tokens: float
     loss: Estimate
     rehearsed: Estimate | None = None
     rests_on: str = ""
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True)
@@ -394,43 +438,6 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check of a claim: its state (PASSED, FAILED or NOT_DONE), its number and limit, and both in words."""
-
-    name: str
-    state: str
-    value: float | None
-    limit: float
-    words: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a law says at C [FLOP], `reach` times the largest compute of its points, with its checks."""
-
-    what: str
-    c: float
-    reach: float
-    value: float
-    checks: tuple[Check, ...]
-
-    @property
-    def against(self) -> tuple[str, ...]:
-        """Why it is not believed: checks that failed, and those that had to be done and could not be."""
-        needed = ("rehearsed", "stable")
-        bad = [
-            check
-            for check in self.checks
-            if check.state == FAILED or (check.state == NOT_DONE and check.name in needed)
-        ]
-        return tuple(check.words for check in bad)
-
-    @property
-    def believed(self) -> bool:
-        return not self.against
-
-
-@dataclass(frozen=True)
 class Verdict:
     """How far a law is believed. believe: in words; reach: up to how many times the largest compute that was fitted (0:
     not at all; inf: nothing limits it); reasons in words; claims: what was checked, nearest first."""
@@ -446,7 +453,7 @@ def believed_to(reach: float, reasons: tuple[str, ...], claims: tuple[Claim, ...
     if reach == 0:
         words = DO_NOT
     elif math.isinf(reach):
-        words = "believe"
+        words = BELIEVE
     else:
         times = f"{reach:.3g} times " if reach > 1 else ""
         words = f"believe up to {times}the largest compute"

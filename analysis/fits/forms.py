@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.cost import Cost
 from analysis.fits.surface import PARAMS, Surface, worth
 from arch.errors import InputError, choice
 
@@ -158,6 +159,16 @@ class Form:
             raise NotImplementedError(f"the form {self.name}: derivatives over {slopes.shape[1]} of {self.k} unknowns")
         slopes[:, E] *= theta[:, E, None]
         return np.moveaxis(slopes, 1, 2)
+
+    def slopes_of_n_opt(self, surface: Surface, flops: Any, cost: Cost) -> np.ndarray:
+        """[.., k]: how log N_opt at C [..] of one surface, or of as many, moves with the unknowns, for a cost that is a
+        power law about N_opt."""
+        log_n = np.log(surface.n_opt(flops, cost))
+        log_d, growth = np.log(flops) - cost.log_per_token(log_n), cost.growth(log_n)
+        size = 1 / (surface.alpha + growth * surface.beta)
+        exponents = [(1 / surface.alpha - log_n) * size, (log_d - 1 / surface.beta) * size]
+        moved = [0 * size, size, -size, *([sum(exponents)] if self.tied else exponents)]
+        return np.stack(np.broadcast_arrays(*moved, *[0 * size] * (self.k - len(moved))), axis=-1)
 
     def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
         """[r, k, k]: second derivatives of the loss over the unknowns, over the loss, times w [r, n], summed."""

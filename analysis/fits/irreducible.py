@@ -2,18 +2,21 @@
 
 For a given exponent the law is linear in E and beta: both by least squares of relative errors (equal to first order to
 those of log loss), E no lower than 0, so that E = 0 gives the pure power law. What is left is a search over the
-exponent alone, on a grid and then by golden section (variable projection: Golub and Pereyra 1973).
+exponent alone, on a grid and then by golden section (variable projection: Golub and Pereyra 1973). Few points hardly
+tell the exponent; what it is of other laws can be said beforehand, as a normal density of its logarithm.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 NEEDED = 4  # points: three parameters and one more
 EXPONENTS = np.geomspace(3e-3, 3.0, 48)  # -alpha among which the search begins
 GOLDEN = (5**0.5 - 1) / 2
+LEAST_SQUARE = 1e-10  # of relative errors, that any points have
 
 
 @dataclass(frozen=True)
@@ -34,26 +37,46 @@ class Irreducible:
             return self.floor[:, None] + self.above[:, None] * np.exp(self.exponent[:, None] * off)
         return self.floor + self.above * np.exp(self.exponent * off)
 
+    def take(self, which: Any) -> Irreducible:
+        """The fits of an index."""
+        return Irreducible(self.floor[which], self.above[which], self.exponent[which], self.squares[which], self.centre)
 
-def fit_irreducible(log_c: np.ndarray, loss: np.ndarray) -> Irreducible:
-    """Fits of loss [r, g] at log_c [g]; raises ValueError for fewer than NEEDED points or values that are not positive
-    and finite. A row of nan has a fit of nan."""
+
+def fit_irreducible(
+    log_c: np.ndarray,
+    loss: np.ndarray,
+    weights: np.ndarray | None = None,
+    expected: tuple[float, float] | None = None,
+) -> Irreducible:
+    """Fits of loss [r, g] at log_c [g], weighted by `weights` [r, g] (None: alike). expected: -alpha of other laws, and
+    the standard deviation of its logarithm between them. Raises ValueError for fewer than NEEDED points (2 where an
+    exponent is expected) or values that are not positive and finite. A row of nan has a fit of nan."""
     loss = np.atleast_2d(loss)
     good = np.isfinite(loss).all(1)
-    if loss.shape[1] < NEEDED or not np.isfinite(log_c).all() or len(np.unique(log_c)) < NEEDED:
-        raise ValueError(f"a power law with an irreducible loss needs {NEEDED} different C")
+    needed = NEEDED if expected is None else 2
+    if loss.shape[1] < needed or not np.isfinite(log_c).all() or len(np.unique(log_c)) < needed:
+        raise ValueError(f"a power law with an irreducible loss needs {needed} different C")
     if (loss[good] <= 0).any():
         raise ValueError("a power law needs positive losses")
     centre = float(log_c.mean())
     x, y = log_c - centre, np.where(good[:, None], loss, 1.0)
-    weights = 1 / y**2
-    table = np.stack([_solve(x, y, weights, np.full(len(y), exponent))[2] for exponent in EXPONENTS], 1)  # [r, G]
+    relative = np.ones(y.shape) if weights is None else weights / weights.mean(1, keepdims=True)
+    n_points, weights = len(x) ** 2 / (relative**2).sum(1), relative / y**2  # so many that weigh alike tell as much
+
+    def misfit(exponent: np.ndarray) -> np.ndarray:
+        squares = _solve(x, y, weights, exponent)[2]
+        if expected is None:
+            return squares
+        deviance = n_points * np.log(squares / len(x) + LEAST_SQUARE)
+        return np.asarray(deviance + (np.log(exponent / expected[0]) / expected[1]) ** 2)
+
+    table = np.stack([misfit(np.full(len(y), exponent)) for exponent in EXPONENTS], 1)  # [r, G]
     best = table.argmin(1)
     log_e = np.log(EXPONENTS)
     low, high = log_e[np.maximum(best - 1, 0)], log_e[np.minimum(best + 1, len(log_e) - 1)]
     for _ in range(32):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        lower = _solve(x, y, weights, np.exp(left))[2] < _solve(x, y, weights, np.exp(right))[2]
+        lower = misfit(np.exp(left)) < misfit(np.exp(right))
         low, high = np.where(lower, low, left), np.where(lower, right, high)
     exponent = np.exp((low + high) / 2)
     floor, above, squares = _solve(x, y, weights, exponent)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from analysis.fits.fit import NOTHING, Estimate, Stored
+from analysis.fits.fit import NOTHING, Claim, Estimate, Stored
 
 LOSS, COMPUTE = "loss", "compute"  # losses after equal compute or tokens; compute for the same loss
 BETTER, WORSE, UNDECIDED, UNKNOWN, DISPUTED = "better", "worse", "undecided", "not known", "depends on the measure"
@@ -152,11 +152,14 @@ class View(Stored):
 @dataclass(frozen=True)
 class Compared(Stored):
     """Architectures (or points of one) whose losses can be compared, by every way of counting compute and size. at:
-    what they share of the axes ("": no axes); reason: why there is no comparison ("": there is)."""
+    what they share of the axes ("": no axes); reason: why there is no comparison ("": there is); rankings: under the
+    study's own counts, which of each pair has the lower loss at the end of the range and at ten times it, where their
+    laws tell."""
 
     at: str = ""
     views: dict[str, View] = field(default_factory=dict)
     reason: str = ""
+    rankings: tuple[Claim, ...] = ()
 
     @property
     def main(self) -> View | None:
@@ -172,6 +175,12 @@ class Compared(Stored):
             for other, reference in view.pairs:
                 names.setdefault(frozenset((other, reference)), (other, reference))
         return list(names.values())
+
+    def ranking(self, other: str, reference: str, reach: float) -> Claim | None:
+        """Of two at so many times the end of the range; None where their laws do not tell."""
+        c = reach * (self.main.range[1] if self.main else 0.0)
+        mine = {f"{one} {BETTER} than {two}" for one, two in ((other, reference), (reference, other))}
+        return next((claim for claim in self.rankings if claim.what in mine and math.isclose(claim.c, c)), None)
 
     def pair(self, other: str, reference: str, loss: Comparison | None = None, beyond: bool = False) -> Pair:
         """All that is known of two; loss: measured; beyond: at the compute outside of the range in place of its end."""

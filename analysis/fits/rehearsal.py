@@ -7,20 +7,24 @@ fitted, the interval of the loss of a new run has the half-width, in log loss,
 
 h is the variance of the prediction over that of one run's log loss, by the leverage of the runs that were fitted: so
 what laws of few runs miss says less of the law of all. At sizes beyond the largest h is left out, since there it is
-the form that errs, and intervals with it are too narrow. The mean weighs a cut by the square of the number of runs
-below it; t is Student's with as many degrees of freedom as there are disjoint cuts. Cuts are not exchangeable: the
-interval is named rehearsed, its level is nominal, and beyond the largest reach that two disjoint cuts rehearsed there
-is none. Sizes beyond the largest are rehearsed by leaving the largest sizes out, and by nothing else.
+the form that errs, and intervals with it are too narrow. Of N_opt h alone is in it: few runs tell it badly at any
+reach. The mean weighs a cut by the third power of the number of runs below it; t is Student's with as many degrees of
+freedom as there are disjoint cuts. Cuts are not exchangeable: the interval is named rehearsed, its level is nominal,
+and beyond the largest reach that two disjoint cuts rehearsed there is none. Sizes beyond the largest are rehearsed by
+leaving the largest sizes out, and by nothing else.
 
-The surface that predicts weighs a run by its nearness to the frontier, the lowest loss at its compute: runs far above
-it bend the surface where no larger run will be. docs/research/extrapolation.md says how the constants were chosen and
-how often the intervals hold.
+What predicts is a surface times the law of its frontier. The surface weighs a run by its nearness to the frontier, the
+lowest loss at its compute: runs far above it bend the surface where no larger run will be. It tells how far above the
+optimum of its compute a run lies. The lowest loss itself is E + A C^-g through the losses that are brought to the
+optimum so, by runs still nearer to the frontier: surfaces are bent by what is short and small, and promise too little.
+Few computes hardly tell g, so it is expected as other people's tables have it. docs/research/extrapolation.md says how
+the constants were chosen and how often the intervals hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +34,7 @@ from scipy import stats
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import Estimate
 from analysis.fits.forms import PLAIN, Form, form_of
+from analysis.fits.irreducible import Irreducible, fit_irreducible
 from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
 from analysis.fits.solver import DELTA, HUBER
@@ -43,6 +48,7 @@ APART = 1.5  # factor in compute from which on two cuts are disjoint
 LEAST_CUTS = 2  # disjoint ones that rehearse a reach
 LEAST_POINTS = 8  # below a cut
 MOST_CUTS, MOST_SIZE_CUTS = 20, 10
+MOST_LEFT_OUT = 12  # groups of neighbouring sizes, of more sizes
 MOST_POINTS = 2000  # that are read: evenly many of more, in the order of compute
 SAME = 0.02  # of log C, log N: nearer ones are one
 ALSO_AT = 1.05  # times a run's compute, up to which other runs are its rivals for the lowest loss
@@ -54,15 +60,20 @@ AT = 8  # computes above a cut at which an optimum is compared
 
 @dataclass(frozen=True)
 class Rule:
-    """The constants of the docstring above. near: log loss above the frontier at which a run has half its weight (inf:
-    all weigh the same); by_runs: power of the number of runs below a cut; by_leverage: whether h is in it."""
+    """The constants of the docstring above. near, nearest: log loss above the frontier at which a run has half its
+    weight in the surface and in the frontier's law (inf: all weigh the same); exponent: g of other tables, and the
+    standard deviation of its logarithm; by_runs: power of the number of runs below a cut; by_reach: whether log(r) is
+    in the variance."""
 
-    near: float = 0.03
-    by_runs: float = 2.0
-    by_leverage: bool = True
+    near: float = 0.05
+    nearest: float = 0.01
+    exponent: tuple[float, float] = (0.1, 0.3)
+    by_runs: float = 3.0
+    by_reach: bool = True
 
 
 RULE = Rule()
+OF_OPTIMA = Rule(by_reach=False)
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ class Rehearsal:
 
     def _variance(self, reach: np.ndarray, leverage: Any) -> np.ndarray:
         """Over s^2."""
-        return np.asarray(np.log(np.maximum(reach, NEAREST)) + (leverage if self.rule.by_leverage else 0.0))
+        return np.asarray((np.log(np.maximum(reach, NEAREST)) if self.rule.by_reach else 0.0) + leverage)
 
 
 def _times_text(value: float) -> str:
@@ -184,29 +195,81 @@ class Rehearsed:
 
 
 @dataclass(frozen=True)
+class Laws:
+    """k surfaces [k], each with the law of its frontier: the lowest loss at C. A loss is that of the frontier at its
+    compute times what the surface has at N and D over its own optimum."""
+
+    surface: Surface
+    frontier: Irreducible
+    cost: Cost
+
+    def take(self, which: Any) -> Laws:
+        return Laws(self.surface.take(which), self.frontier.take(which), self.cost)
+
+    def loss(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> np.ndarray:
+        """[k, m]; the surface's own where it has no optimum."""
+        flops = self.cost.per_token(n_params) * n_tokens
+        surface = self.surface.column()
+        own = surface.loss(n_params, n_tokens, unique_tokens)
+        with np.errstate(all="ignore"):
+            loss = own * self.frontier.at(np.log(flops)) / surface.l_opt(flops, self.cost)
+        return np.asarray(np.where(np.isfinite(loss), loss, own))
+
+    def lowest(self, c: np.ndarray) -> np.ndarray:
+        """At C [m] FLOP, [k, m]."""
+        return self.frontier.at(np.log(c))
+
+
+@dataclass(frozen=True)
 class Forecast:
-    """The surface that predicts runs beyond `points`, and what was rehearsed: `within` at sizes up to the largest below
-    a cut, `beyond` at larger ones. covariance: of the form's unknowns (`Form.slopes_of`), over the variance of one
-    run's log loss."""
+    """The laws [k + 1] below each cut and, last, those that predict runs beyond `points`; and what was rehearsed:
+    `within` at sizes up to the largest below a cut, `beyond` at larger ones. cut: computes of the laws that were fitted
+    below a compute, the first ones; covariance: of each surface's unknowns (`Form.slopes_of`), over the variance of one
+    run's log loss; without: by name, the laws [1] without each group of sizes (None: too few points)."""
 
     form: Form
-    surface: Surface
+    laws: Laws
+    cut: np.ndarray
     points: Points
-    cost: Cost
     covariance: np.ndarray
     within: Rehearsal
     beyond: Rehearsal
+    without: tuple[tuple[str, Laws | None], ...]
+
+    @property
+    def whole(self) -> Laws:
+        """The laws [1] of all points."""
+        return self.laws.take([-1])
+
+    @property
+    def surface(self) -> Surface:
+        return self.whole.surface.one()
+
+    def lowest(self, which: int, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """log of the lowest loss at C [m] FLOP by one of the laws, and its leverage."""
+        laws = self.laws.take([which])
+        with np.errstate(all="ignore"):
+            n_params = laws.surface.n_opt(c, laws.cost)
+            n_tokens = c / laws.cost.per_token(n_params)
+            slopes = self.form.slopes_of(laws.surface, n_params, n_tokens)[0]
+        return np.log(laws.lowest(c)[0]), np.einsum("mi,ij,mj->m", slopes, self.covariance[which], slopes)
+
+    def reach(self, n_params: float, n_tokens: float) -> float:
+        return float(self.laws.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
+
+    def rehearsal(self, n_params: float) -> Rehearsal:
+        """That of runs of this size."""
+        return self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
 
     def predict(
         self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
     ) -> Rehearsed:
-        loss = float(self.surface.loss(n_params, n_tokens, unique_tokens))
-        reach = float(self.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
-        rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
+        loss = float(self.whole.loss(np.array([n_params]), np.array([n_tokens]), unique_tokens)[0, 0])
+        reach, rehearsal = self.reach(n_params, n_tokens), self.rehearsal(n_params)
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
         if why is None:
             slopes = self.form.slopes_of(self.surface, n_params, n_tokens, unique_tokens)[0, 0]
-            leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance @ slopes
+            leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance[-1] @ slopes
             half = float(rehearsal.half_width(reach, leverage, level))
             ends = loss * math.exp(-half), loss * math.exp(half)
             return Rehearsed(Estimate.of(loss, ends), reach, rehearsal.sentence(reach, level))
@@ -275,20 +338,27 @@ def is_enough(points: Points) -> bool:
     return len(points) >= LEAST_POINTS and identifies(points)
 
 
-def _fitted_below(
-    points: Points, weights: np.ndarray, near: float, **options: Any
-) -> tuple[np.ndarray, Surface, np.ndarray]:
-    """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything, with the weights of their runs
-    [k + 1, n]."""
+def size_groups(points: Points) -> list[tuple[str, np.ndarray]]:
+    """Each size with its points [n], or of more than MOST_LEFT_OUT so many groups of neighbours."""
+    sizes, which = np.unique(np.round(np.log(points.n_params) / SAME), return_inverse=True)
+    group = which * min(len(sizes), MOST_LEFT_OUT) // len(sizes)
+    groups = []
+    for i in np.unique(group):
+        mine = group == i
+        low, high = float(points.n_params[mine].min()), float(points.n_params[mine].max())
+        groups.append((count(low) if high < low * (1 + SAME) else f"{count(low)} to {count(high)}", mine))
+    return groups
+
+
+def _masks(points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """Cuts below which enough is left to fit a surface [k, n], and these with all points as the last [k + 1, n]."""
     if not is_enough(points):
         raise InputError(
             f"a rehearsal needs {LEAST_POINTS} or more points that identify a surface; {len(points)} given"
         )
     below = cuts_of(points)
     below = below[np.array([is_enough(points.take(rows)) for rows in below], dtype=bool)]
-    excess = above_frontier(points, np.concatenate([below, np.ones((1, len(points)), dtype=bool)]))
-    weights = by_nearness(excess, near) * weights
-    return below, fit_form(points, points.loss, weights, **options).surface, weights
+    return below, np.concatenate([below, np.ones((1, len(points)), dtype=bool)])
 
 
 def _covariances(slopes: np.ndarray, weights: np.ndarray, run: np.ndarray) -> np.ndarray:
@@ -318,11 +388,20 @@ def forecast(
     """
     cost = cost or cost_of(points)
     points, weights = some_of(points, weights)
-    below, surfaces, near = _fitted_below(points, weights, rule.near, objective=objective, delta=delta, form=form)
+    below, kept = _masks(points)
+    groups = size_groups(points)
+    enough = [is_enough(points.take(~mine)) for _, mine in groups]
+    left = np.array([~mine for (_, mine), good in zip(groups, enough, strict=True) if good], dtype=bool)
+    excess = above_frontier(points, np.concatenate([kept, left.reshape(-1, len(points))]))
+    near, nearest = (by_nearness(excess, scale) * weights for scale in (rule.near, rule.nearest))
+    surfaces = fit_form(points, points.loss, near, objective, form, delta=delta).surface
     amounts = points.n_params, points.n_tokens, points.unique_tokens
-    fitted = surfaces.column().loss(*amounts)[:-1]
+    with np.errstate(all="ignore"):
+        at_optimum = points.loss * surfaces.column().l_opt(points.flops, cost) / surfaces.column().loss(*amounts)
+    laws = Laws(surfaces, fit_irreducible(np.log(points.flops), at_optimum, nearest, rule.exponent), cost)
+    every, fitted = len(below), laws.loss(*amounts)
     slopes = form_of(form).slopes_of(surfaces, *amounts)
-    covariances = _covariances(slopes, near, np.unique(points.run, return_inverse=True)[1])
+    covariances = _covariances(slopes[: every + 1], near[: every + 1], np.unique(points.run, return_inverse=True)[1])
     cut = np.where(below, points.flops, 0.0).max(1)
     reach = points.flops / cut[:, None]
     at, row = np.nonzero(~below & (reach >= NEAREST) & covered(points, below, points.n_params, points.n_tokens))
@@ -332,7 +411,13 @@ def forecast(
     leverage = np.einsum("mi,mij,mj->m", slopes[at, row], covariances[at], slopes[at, row]) * ~larger
     whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
     within, beyond = whole.take(~larger), whole.take(larger)
-    return Forecast(form_of(form), surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
+    without = iter(range(every + 1, len(near)))
+    changed = tuple(
+        (name, laws.take([next(without)]) if good else None) for (name, _), good in zip(groups, enough, strict=True)
+    )
+    by_compute = [bool((points.flops[~rows] > c).all()) for rows, c in zip(below, cut, strict=True)]
+    first = cut[: [*by_compute, False].index(False)]  # cuts in compute come first
+    return Forecast(form_of(form), laws.take(slice(every + 1)), first, points, covariances, within, beyond, changed)
 
 
 def rehearse_optimum(
@@ -343,34 +428,74 @@ def rehearse_optimum(
     objective: str = HUBER,
     delta: float = DELTA,
     form: str = PLAIN,
-) -> Rehearsal:
-    """What surfaces below cuts in compute missed of N_opt of the surface of all points, all inside its range."""
+) -> tuple[Rehearsal, Callable[[float], float]]:
+    """What surfaces below cuts missed of N_opt of the surface of all points, all inside its range; and the leverage of
+    N_opt of that surface at C."""
     points, weights = some_of(points, weights)
     law = cost or cost_of(points)
-    below, surfaces, _ = _fitted_below(points, weights, math.inf, objective=objective, delta=delta, form=form)
+    below, kept = _masks(points)
+    surfaces = fit_form(points, points.loss, kept * weights, objective, form, delta=delta).surface
     cut, highest = np.where(below, points.flops, 0.0).max(1), float(points.flops.max())
     reached = np.flatnonzero(highest >= cut * NEAREST)
     at = np.repeat(reached, AT)
     c = np.concatenate([np.geomspace(cut[i] * NEAREST, highest, AT) for i in reached] or [np.zeros(0)])
+    slopes = form_of(form).slopes_of(surfaces, points.n_params, points.n_tokens, points.unique_tokens)
+    covariances = _covariances(slopes, kept * weights, np.unique(points.run, return_inverse=True)[1])
+    whole = surfaces.one(len(below))
+
+    def leverage(surface: Surface, at: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        slopes = form_of(form).slopes_of_n_opt(surface, at, law)
+        return np.einsum("mi,mij,mj->m", slopes, covariance, slopes)
+
     with np.errstate(all="ignore"):
-        error = np.log(surfaces.one(len(below)).n_opt(c, law) / surfaces.take(at).n_opt(c, law))
-    n_runs, ones, none = (below * weights).sum(1), np.ones(len(at)), np.zeros(len(at))
-    rows = Rehearsal("N_opt", cut, n_runs, at, c / cut[at], error, ones, none)
-    return rows.take(np.isfinite(error))
+        error = np.log(whole.n_opt(c, law) / surfaces.take(at).n_opt(c, law))
+        leverages = leverage(surfaces.take(at), c, covariances[at])
+    n_runs = (below * weights).sum(1)
+    rows = Rehearsal("N_opt", cut, n_runs, at, c / cut[at], error, np.ones(len(at)), leverages, OF_OPTIMA)
+    rows = rows.take(np.isfinite(error) & np.isfinite(leverages))
+    return rows, lambda c: float(leverage(whole, np.array([c]), covariances[-1:])[0])
 
 
-def rehearse_line(what: str, c: Sequence[float], values: Sequence[float], weights: Any = None) -> Rehearsal:
-    """What power laws through the values [k] at less compute missed of those at more: minima of budgets, crossings."""
+def rehearse_ratio(upper: Forecast, lower: Forecast) -> Rehearsal:
+    """What laws below cuts in compute missed of the log ratio of two groups' lowest losses, `upper` over `lower`, of
+    the laws of all their points."""
+    highest = min(float(group.points.flops.max()) for group in (upper, lower))
+    cuts: list[tuple[float, float]] = []
+    rows = []
+    for i, mine in enumerate(upper.cut if len(lower.cut) else ()):
+        j = int(np.abs(np.log(lower.cut / mine)).argmin())
+        cut = max(mine, lower.cut[j])
+        if cut > APART * min(mine, lower.cut[j]) or highest < cut * NEAREST:
+            continue
+        c = np.geomspace(cut * NEAREST, highest, AT)
+        (a, h_a), (b, h_b), (a_all, _), (b_all, _) = (
+            group.lowest(k, c) for group, k in ((upper, i), (lower, j), (upper, -1), (lower, -1))
+        )
+        rows.append(np.stack([np.full(AT, len(cuts)), c / cut, a_all - b_all - a + b, h_a + h_b]))
+        cuts.append((cut, upper.within.n_runs[i] + lower.within.n_runs[j]))
+    at, reach, error, leverage = np.concatenate(rows, 1) if rows else np.zeros((4, 0))
+    cut, n_runs = np.array(cuts).reshape(-1, 2).T
+    whole = Rehearsal("the ratio of losses", cut, n_runs, at.astype(int), reach, error, np.ones(len(at)), leverage)
+    return whole.take(np.isfinite(error) & np.isfinite(leverage))
+
+
+def rehearse_line(what: str, c: Sequence[float], values: Sequence[float]) -> tuple[Rehearsal, Callable[[float], float]]:
+    """What power laws through the values [k] at less compute missed of those at more (minima of budgets, crossings);
+    and the leverage of the law of all at C."""
     order = np.argsort(c)
     x, y = np.log(np.asarray(c, dtype=float))[order], np.log(np.asarray(values, dtype=float))[order]
-    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=float)[order]
-    rows = []
     ends = [i for i in range(2, len(x)) if x[i] - x[i - 1] > SAME and len(np.unique(np.round(x[:i], 2))) > 1]
+
+    def leverage(i: int, at: float) -> float:
+        off = x[:i] - x[:i].mean()
+        return float(1 / i + (at - x[:i].mean()) ** 2 / (off @ off))
+
+    rows = []
     for k, i in enumerate(ends):
-        line = np.polynomial.Polynomial.fit(x[:i], y[:i], 1, w=np.sqrt(w[:i]))
-        rows += [(k, math.exp(x[j] - x[i - 1]), y[j] - line(x[j])) for j in range(i, len(x))]
+        line = np.polynomial.Polynomial.fit(x[:i], y[:i], 1)
+        rows += [(k, math.exp(x[j] - x[i - 1]), y[j] - line(x[j]), leverage(i, x[j])) for j in range(i, len(x))]
     rows = [row for row in rows if row[1] >= NEAREST]
-    at, reach, error = (np.array([row[i] for row in rows]) for i in range(3))
-    cut = np.exp(x[[i - 1 for i in ends]])
-    ones, none = np.ones(len(rows)), np.zeros(len(rows))
-    return Rehearsal(what, cut, np.array(ends, dtype=float), at.astype(int), reach, error, ones, none)
+    at, reach, error, leverages = (np.array([row[i] for row in rows]) for i in range(4))
+    cut, n_runs = np.exp(x[[i - 1 for i in ends]]), np.array(ends, dtype=float)
+    rehearsal = Rehearsal(what, cut, n_runs, at.astype(int), reach, error, np.ones(len(rows)), leverages, OF_OPTIMA)
+    return rehearsal, lambda c: leverage(len(x), math.log(c))

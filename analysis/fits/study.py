@@ -112,7 +112,9 @@ def fit_study(
         not_paired=tuple(whole.not_paired()),
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
         points=described(table, settings),
-        comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
+        comparisons=tuple(
+            compare_study(table, options_of(settings), seed_noise, fits=found.results) if approaches else ()
+        ),
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),

@@ -1,13 +1,14 @@
-"""Whether to believe what a law claims: N_opt at a compute, a reach times the largest one that was fitted.
+"""Whether to believe a claim at a compute, a reach times the largest one that was fitted: that N_opt is right to a
+factor of 1.5, or that the loss of a run lies in its rehearsed interval.
 
 Four checks, each passed, failed or not done, with its number and its limit:
 
-inside: N and D of the optimum lie within what was trained, or beyond it by at most a factor of 1.2 times the square
-root of the reach, by which both grow with compute.
+inside: N and D lie within what was trained, or beyond it by at most a factor of 1.2 times the square root of the reach,
+by which both grow with compute.
 fits: the points do not refute the form at 1%, by seeds or by a free exponent.
-rehearsed: laws fitted below cuts of the data give the optimum above them to a factor of 1.5 at this reach
+rehearsed: laws fitted below cuts of the data give N_opt above them to a factor of 1.5 at this reach, the loss to 5%
 (analysis/fits/rehearsal.py).
-stable: without any one size the optimum changes by a factor of at most 1.3.
+stable: without any one size N_opt changes by a factor of at most 1.3, the loss by no more than half its interval.
 
 A claim is believed where none fails and the last two were done. A law is believed up to the largest reach at which its
 claim is, and not at all where that at the largest compute fitted is not. docs/research/verdicts.md has how often
@@ -17,7 +18,7 @@ believed claims are right.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,15 @@ from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import ENVELOPE, FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
 from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
-from analysis.fits.rehearsal import LEVEL, SAME, Rehearsal, rehearse_line, rehearse_optimum
+from analysis.fits.rehearsal import (
+    LEVEL,
+    Forecast,
+    Rehearsal,
+    rehearse_line,
+    rehearse_optimum,
+    rehearse_ratio,
+    size_groups,
+)
 from analysis.fits.surface import Surface
 from arch.amounts import count
 from arch.errors import InputError
@@ -35,18 +44,19 @@ OUTSIDE = 1.2
 MISFIT = 0.01
 REHEARSED = 1.5
 STABLE = 1.3
-MOST_LEFT_OUT = 12  # groups of neighbouring sizes, of more sizes
+WIDE = 1.05
 Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What the checks of an approach need: its law through all points; by name, the laws without each size (None where
-    nothing is identified); its rehearsal, or why there is none."""
+    nothing is identified); its rehearsal, or why there is none, and the leverage at C."""
 
     law: Law
     without: tuple[tuple[str, Law | None], ...]
     rehearsal: Rehearsal | str
+    leverage: Law = lambda c: 0.0
 
 
 def judge(
@@ -90,37 +100,109 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     n_opt = evidence.law(c)
     d_opt = c / float(cost.per_token(n_opt))
     checks = (
-        _inside(points, n_opt, d_opt, reach),
+        _inside(points, n_opt, d_opt, reach, "optimal "),
         _fits(result),
-        _rehearsed(evidence.rehearsal, reach),
-        _stable(evidence, c),
+        _rehearsed(evidence.rehearsal, reach, evidence.leverage(c)),
+        _stable(N_OPT, n_opt, [(name, None if law is None else law(c)) for name, law in evidence.without], STABLE),
     )
-    return Claim("N_opt", c, reach, n_opt, checks)
+    return Claim(N_OPT, c, reach, n_opt, checks)
+
+
+def judge_loss(
+    known: Forecast,
+    n_params: float,
+    n_tokens: float,
+    fit: Fit | None,
+    unique_tokens: float | None = None,
+    level: float = LEVEL,
+) -> Claim:
+    """The verdict on the rehearsed interval of the loss of a run. fit: of the surface (None: nothing tells whether the
+    points refute its form)."""
+    run, rehearsal = known.predict(n_params, n_tokens, unique_tokens, level), known.rehearsal(n_params)
+    loss, high = run.loss.value or math.nan, run.loss.high
+    if high is None:
+        rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
+    else:
+        words = (
+            f"rehearsed at {rehearsal.n_cuts} disjoint cuts, the loss is right to {high / loss - 1:.1%} (limit "
+            f"{WIDE - 1:.0%})"
+        )
+        rehearsed = _check("rehearsed", high / loss, WIDE, words)
+    at = np.array([n_params]), np.array([n_tokens]), unique_tokens
+    changed = [(name, None if laws is None else float(laws.loss(*at)[0, 0])) for name, laws in known.without]
+    reach = max(run.reach, 1.0)
+    checks = (
+        _inside(known.points, n_params, n_tokens, reach, ""),
+        _fits(fit),
+        rehearsed,
+        _stable("the loss", loss, changed, WIDE if high is None else high / loss),
+    )
+    return Claim("loss", run.reach * float(known.points.flops.max()), reach, loss, checks)
+
+
+def judge_ranking(groups: Mapping[str, Forecast], c: float, fits: Mapping[str, Fit] | None = None) -> Claim:
+    """The verdict on which of two groups, by name, has the lower loss at C [FLOP], each at its optimal size. fits: of
+    their surfaces, where these tell whether the points refute the form."""
+    at, names = np.array([c]), list(groups)
+    names.sort(key=lambda name: float(groups[name].whole.lowest(at)[0, 0]))
+    better, worse = (groups[name] for name in names)
+    reach = max(c / min(float(group.points.flops.max()) for group in groups.values()), 1.0)
+    (low, h_low), (high, h_high) = better.lowest(-1, at), worse.lowest(-1, at)
+    ratio = float(high[0] - low[0])
+    places = []
+    for group in (better, worse):
+        n_opt = _n_opt(group.surface, group.laws.cost)(c)
+        if not (_is_size(n_opt) and math.isfinite(ratio)):
+            raise InputError("no size is optimal at that compute")
+        places.append(_inside(group.points, n_opt, c / float(group.laws.cost.per_token(n_opt)), reach, "optimal "))
+    rehearsal = rehearse_ratio(better, worse)
+    if why := rehearsal.reason(reach):
+        rehearsed = Check("rehearsed", NOT_DONE, None, 1.0, why)
+    else:
+        half = float(rehearsal.half_width(reach, float(h_low[0] + h_high[0])))
+        words = f"rehearsed at {rehearsal.n_cuts} disjoint cuts, a difference of {ratio:.2%} is right to {half:.2%}"
+        rehearsed = _check("rehearsed", half / ratio, 1.0, words)
+    changes: list[tuple[float, str]] = []
+    for name, group, sign in ((names[0], better, -1), (names[1], worse, 1)):
+        whole = float(group.whole.lowest(at)[0, 0])
+        for size, laws in group.without:
+            moved = math.inf if laws is None else sign * math.log(float(laws.lowest(at)[0, 0]) / whole)
+            changes.append((-moved / ratio, f"without the size {size} of {name} the difference is {ratio + moved:.2%}"))
+    stable = _check("stable", max(changes)[0], 1.0, max(changes)[1])
+    refuted = [_fits((fits or {}).get(name)) for name in names]
+    checks = (
+        max(places, key=lambda check: check.value or 0.0),
+        min(refuted, key=lambda check: (FAILED, NOT_DONE, PASSED).index(check.state)),
+        rehearsed,
+        stable,
+    )
+    return Claim(f"{names[0]} better than {names[1]}", c, reach, math.exp(-ratio), checks)
 
 
 def _check(name: str, value: float, limit: float, words: str) -> Check:
     return Check(name, PASSED if value <= limit * (1 + 1e-9) else FAILED, value, limit, words)
 
 
-def _inside(points: Points, n_opt: float, d_opt: float, reach: float) -> Check:
+def _inside(points: Points, n_params: float, n_tokens: float, reach: float, kind: str) -> Check:
+    """kind: of N and D, "optimal " or nothing."""
     limit = OUTSIDE * math.sqrt(reach)
     amounts = []
-    for value, trained, what in ((n_opt, points.n_params, "parameters"), (d_opt, points.n_tokens, "tokens")):
+    for value, trained, what in ((n_params, points.n_params, "parameters"), (n_tokens, points.n_tokens, "tokens")):
         low, high = float(trained.min()), float(trained.max())
         amounts.append((max(low / value, value / high, 1.0), value, what, low, high))
     factor, value, what, low, high = max(amounts)
     if factor <= 1:
-        words = "N_opt and D_opt lie inside what was trained"
+        words = f"{'N_opt and D_opt lie' if kind else 'N and D lie'} inside what was trained"
     else:
         words = (
-            f"the optimal {count(value)} {what} lie a factor of {factor:.2g} outside what was trained, {count(low)} to "
+            f"the {kind}{count(value)} {what} lie a factor of {factor:.2g} outside what was trained, {count(low)} to "
             f"{count(high)} (limit {limit:.2g})"
         )
     return _check("inside", factor, limit, words)
 
 
-def _fits(result: Fit) -> Check:
-    part = result.parametric
+def _fits(result: Fit | None) -> Check:
+    part = None if result is None else result.parametric
     tied = part is not None and part.over_training is not None
     p = None if part is None else part.p_tied if tied else part.seeds.p_fits if part.seeds else None
     what = "the form's one exponent" if tied else "the surface"
@@ -131,11 +213,11 @@ def _fits(result: Fit) -> Check:
     return Check("fits", state, p, MISFIT, f"the points {verb} {what} (p = {p:.2g}, limit {MISFIT})")
 
 
-def _rehearsed(rehearsal: Rehearsal | str, reach: float) -> Check:
+def _rehearsed(rehearsal: Rehearsal | str, reach: float, leverage: float) -> Check:
     why = rehearsal if isinstance(rehearsal, str) else rehearsal.reason(reach)
     if why or isinstance(rehearsal, str):
         return Check("rehearsed", NOT_DONE, None, REHEARSED, why or "")
-    factor = math.exp(float(rehearsal.half_width(reach)))
+    factor = math.exp(float(rehearsal.half_width(reach, leverage)))
     words = (
         f"rehearsed at {rehearsal.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit "
         f"{REHEARSED:g})"
@@ -143,47 +225,38 @@ def _rehearsed(rehearsal: Rehearsal | str, reach: float) -> Check:
     return _check("rehearsed", factor, REHEARSED, words)
 
 
-def _stable(evidence: Evidence, c: float) -> Check:
-    whole, changes = evidence.law(c), []
-    for name, law in evidence.without:
-        value = math.nan if law is None else law(c)
-        if not _is_size(value):
-            return Check("stable", FAILED, None, STABLE, f"without the size {name} nothing is identified")
+def _stable(what: str, whole: float, without: Sequence[tuple[str, float | None]], limit: float) -> Check:
+    """without: by name of a size, the value without it (None: nothing is identified)."""
+    changes = []
+    for name, value in without:
+        if value is None or not _is_size(value):
+            return Check("stable", FAILED, None, limit, f"without the size {name} nothing is identified")
         changes.append((abs(math.log(value / whole)), name))
     if not changes:
-        return Check("stable", NOT_DONE, None, STABLE, "there is one size")
-    most, name = max(changes)
-    words = f"without the size {name} N_opt changes by a factor of {math.exp(most):.2f} (limit {STABLE:g})"
-    return _check("stable", math.exp(most), STABLE, words)
-
-
-def size_groups(points: Points) -> list[tuple[str, np.ndarray]]:
-    """Each size with its points [n], or of more than MOST_LEFT_OUT so many groups of neighbours."""
-    sizes, which = np.unique(np.round(np.log(points.n_params) / SAME), return_inverse=True)
-    group = which * min(len(sizes), MOST_LEFT_OUT) // len(sizes)
-    groups = []
-    for i in np.unique(group):
-        mine = group == i
-        low, high = float(points.n_params[mine].min()), float(points.n_params[mine].max())
-        groups.append((count(low) if high < low * (1 + SAME) else f"{count(low)} to {count(high)}", mine))
-    return groups
+        return Check("stable", NOT_DONE, None, limit, "there is one size")
+    change, name = max(changes)
+    if what == N_OPT:
+        words = f"by a factor of {math.exp(change):.2f} (limit {limit:g})"
+    else:
+        words = f"by {math.expm1(change):.1%} (limit {limit - 1:.1%})"
+    return _check("stable", math.exp(change), limit, f"without the size {name} {what} changes {words}")
 
 
 def _of_surface(fit: ParametricFit) -> Evidence:
     groups = size_groups(fit.points)
     solution = fit.without([mine for _, mine in groups])
-    rehearsal: Rehearsal | str
-    try:
-        rehearsal = rehearse_optimum(
-            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
-        )
-    except InputError as error:
-        rehearsal = str(error)
     without = [
         (name, None if solution.unidentified[i] else _n_opt(solution.surface.one(i), fit.cost))
         for i, (name, _) in enumerate(groups)
     ]
-    return Evidence(_n_opt(fit.surface, fit.cost), tuple(without), rehearsal)
+    law = _n_opt(fit.surface, fit.cost)
+    try:
+        rehearsal, leverage = rehearse_optimum(
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
+        )
+    except InputError as error:
+        return Evidence(law, tuple(without), str(error))
+    return Evidence(law, tuple(without), rehearsal, leverage)
 
 
 def _n_opt(surface: Surface, cost: Cost) -> Law:
@@ -206,7 +279,7 @@ def _of_crossings(approach: str, points: Points, cost: Cost, progress: Callable[
             without.append((name, fitted(points.take(~mine), cost)[0]))
         except InputError:
             without.append((name, None))
-    return Evidence(law, tuple(without), rehearse_line("N_opt", c, n_params))
+    return Evidence(law, tuple(without), *rehearse_line(N_OPT, c, n_params))
 
 
 def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:

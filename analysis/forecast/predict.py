@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
+from analysis.fits.fit import PARAMETRIC, Fit
 from analysis.fits.forms import PLAIN
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
@@ -22,6 +23,7 @@ from analysis.fits.prepare import grouped, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
 from analysis.fits.study_fits import StudyFits
+from analysis.fits.verdicts import judge_loss
 from analysis.forecast.stored import (
     Conventions,
     Fitted,
@@ -59,6 +61,7 @@ def predict(
     forecasts = {
         group: forecast_of(points.get(group), fits.settings.form) for group in dict.fromkeys(map(_group, runs))
     }
+    laws = {law.group: law for law in fits.laws if law.approach == PARAMETRIC}
     predictions = Predictions(
         study=study.name,
         round=place + 1,
@@ -75,7 +78,10 @@ def predict(
         level=level,
         validation_tokens=study.evaluation.validation_tokens,
         groups={name: _about(known, points.get(name)) for name, known in forecasts.items()},
-        runs=tuple(_predicted(run, points, forecasts[_group(run)], fits.settings, text, level) for run in runs),
+        runs=tuple(
+            _predicted(run, points, forecasts[_group(run)], fits.settings, text, level, laws.get(_group(run)))
+            for run in runs
+        ),
     )
     write_round(study, predictions)
     return predictions
@@ -122,6 +128,7 @@ def _predicted(
     settings: FitSettings,
     text: float,
     level: float,
+    law: Fit | None,
 ) -> PredictedRun:
     read_at = end_of_curve(run, settings)
     row = PredictedRun(
@@ -138,9 +145,11 @@ def _predicted(
     if run.is_pending or isinstance(known, str):
         return row.model_copy(update={"reason": NO_RATE if run.is_pending else known})
     expected = known.predict(row.n_params, read_at, min(read_at, text), level)
+    claim = judge_loss(known, row.n_params, read_at, law, min(read_at, text), level)
     loss, ends = expected.loss.value, expected.loss.ends
     drop = None if loss is None else largest_of(points[row.group]).loss - loss
-    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": expected.sentence})
+    rests_on = expected.sentence if ends is None else f"{expected.sentence}; {claim.verdict}"
+    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": rests_on})
 
 
 def end_of_curve(run: RunSpec, settings: FitSettings) -> float:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, WIDTH, band, dress
+from analysis.fits.fit import BELIEVE, DO_NOT, Claim
 from analysis.fits.pairwise import BETTER, DISPUTED, UNDECIDED, UNKNOWN, WORSE, Compared, Pair
 from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
 from analysis.labels import arch_of
@@ -35,6 +36,7 @@ HEIGHT = 380
 OTHER_SIZE = 1.5  # times in parameters, from which on sizes are not those of one step of a ladder
 BEST_SIZE = "best size, tokens seen"
 LAW = "law of N_opt"
+RANKINGS = {"lower loss there": 1.0, "lower loss at ten times": 10.0}  # by how many times the end of the range
 SAME_LOSS, VERDICT = "compute for the same loss", "verdict"
 ANOTHER_SIZE = {  # why another size than the best one may be better: as LossOf.censored says it
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -281,8 +283,19 @@ def comparison_table(comparison: Compared, losses: LowestLoss | None = None, nam
             SAME_LOSS: times_cell(view.at(other, reference)),
         }
         row["at ten times that compute"] = times_cell(view.at(other, reference, beyond=True))
+        claims = {head: comparison.ranking(other, reference, reach) for head, reach in RANKINGS.items()}
+        row |= {head: _ranking_cell(claim) for head, claim in claims.items()}
         rows.append(row | {VERDICT: _verdict_cell(pair), "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
-    return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT))
+    return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT, *RANKINGS))
+
+
+def _ranking_cell(claim: Claim | None) -> str:
+    """Who has the lower loss, and whether to believe it; the checks that speak against it by name."""
+    if claim is None:
+        return ""
+    bad = [check.name for check in claim.checks if check.words in claim.against]
+    better = name_of(claim.what.partition(f" {BETTER} ")[0])
+    return f"{better}: {DO_NOT} ({', '.join(bad)})" if bad else f"{better}: {BELIEVE}"
 
 
 def comparison_figure(

@@ -21,6 +21,7 @@ from .passing import Passing
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Fits, Options
+    from analysis.fits.fit import Fit
     from analysis.fits.pairwise import Compared
 
     from .fit_sources import Source
@@ -86,7 +87,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         "results": [result.to_dict() for result in fits.results],
         "not_fitted": [failed.to_dict() for failed in fits.failed],
     }
-    compared = _architectures(source, approaches, options)
+    compared = _architectures(source, approaches, options, fits.results)
     output_json |= {"comparisons": None if compared is None else [comparison.to_dict() for comparison in compared]}
     page = None
     if output.plot is not None:
@@ -114,7 +115,9 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         tell(f"written: {output.plot}")
 
 
-def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[Compared] | None:
+def _architectures(
+    source: Source, approaches: Sequence[str], options: Options, fits: Sequence[Fit]
+) -> list[Compared] | None:
     """The groups compared by their surfaces; None where there is one, or without the approach parametric."""
     from analysis.fits.fit import PARAMETRIC
 
@@ -123,10 +126,10 @@ def _architectures(source: Source, approaches: Sequence[str], options: Options) 
     from analysis.fits.compared import compare_points, compare_study
 
     if source.study is None:
-        return compare_points(list(source.reading.groups.values()), options)
+        return compare_points(list(source.reading.groups.values()), options, fits)
     from analysis.fits.study import seed_noise_of_study
 
-    return compare_study(source.study, options, seed_noise_of_study(source.study), source.points or "curves")
+    return compare_study(source.study, options, seed_noise_of_study(source.study), source.points or "curves", fits)
 
 
 class Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fits.fit import Estimate, Fit, NotFitted, Prediction
+from analysis.fits.fit import BELIEVE, DO_NOT, Estimate, Fit, NotFitted, Prediction
 from analysis.report.summary import (
     Cell,
     cell_text,
@@ -150,13 +150,10 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     for result in results:
         if result.predictions:
             rows = [_prediction(prediction) for prediction in result.predictions]
-            why = wrapped(
-                [
-                    f"rehearsed: {words}"
-                    for words in dict.fromkeys(prediction.rests_on for prediction in result.predictions)
-                ]
-            )
-            parts.append("\n".join([f"{result.approach}: predicted loss", rows_table(rows), *why]))
+            why = [f"rehearsed: {prediction.rests_on}" for prediction in result.predictions]
+            why += [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
+            lines = wrapped(list(dict.fromkeys(why)))
+            parts.append("\n".join([f"{result.approach}: predicted loss", rows_table(rows), *lines]))
     return parts
 
 
@@ -167,6 +164,7 @@ def _prediction(prediction: Prediction) -> dict[str, str]:
         "L": f"{prediction.loss.value:.5g}",
         "interval": interval_cell(prediction.loss.interval, "{:.5g}".format),
         "a new run, rehearsed": _rehearsed(prediction.rehearsed),
+        "verdict": "" if prediction.claim is None else BELIEVE if prediction.claim.believed else DO_NOT,
     }
 
 

@@ -42,6 +42,21 @@ def test_beside_scipys_least_squares() -> None:
         assert fit.floor[0] == pytest.approx(best.x[0], abs=1e-3)
 
 
+def test_points_without_weight_are_as_if_left_out() -> None:
+    kept = np.arange(len(LOG_C)) < len(LOG_C) - 2
+    loss = 1.7 + 1.2 * np.exp(-0.2 * (LOG_C - LOG_C.mean())) * np.where(kept, 1.0, 1.2)
+    weighted = fit_irreducible(LOG_C, loss, kept[None].astype(float))
+    alone = fit_irreducible(LOG_C[kept], loss[kept])
+    assert weighted.at(LOG_C[-1])[0] == pytest.approx(float(alone.at(LOG_C[-1])[0]), rel=1e-6)
+
+
+def test_an_expected_exponent_decides_where_the_points_do_not() -> None:
+    loss = 1.7 + 1.2 * np.exp(-0.2 * (LOG_C - LOG_C.mean()))
+    two = fit_irreducible(LOG_C[[0, -1]], loss[[0, -1]], expected=(0.1, 0.3))
+    assert two.exponent[0] == pytest.approx(-0.1, rel=1e-3)
+    assert fit_irreducible(LOG_C, loss, expected=(0.1, 0.3)).exponent[0] == pytest.approx(-0.2, rel=1e-3)
+
+
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="needs 4 different C"):
         fit_irreducible(LOG_C[:3], np.ones((1, 3)))

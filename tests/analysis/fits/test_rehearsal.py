@@ -30,7 +30,9 @@ def isoflops(noise: float = 0.0, seed: int = 0, budgets: int = 9) -> Points:
 
 def test_without_noise_the_surface_is_found_and_nothing_is_missed():
     result = forecast(isoflops())
-    assert np.abs(result.within.error).max() < 1e-4
+    rehearsed = result.within
+    from_three = rehearsed.n_runs[rehearsed.at] >= 27  # of two budgets nothing tells the exponent of the frontier
+    assert np.abs(rehearsed.error[from_three]).max() < 1e-4
     computed = result.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
     assert computed.loss.value == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
     assert computed.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
@@ -40,7 +42,7 @@ def test_the_interval_is_the_formula_of_the_docstring():
     runs = forecast(isoflops(0.01)).within
     variance = np.log(runs.reach) + runs.leverage
     by_cut = [np.mean((runs.error**2 / variance)[runs.at == i]) for i in np.unique(runs.at)]
-    s = math.sqrt(np.average(by_cut, weights=runs.n_runs[np.unique(runs.at)] ** 2))
+    s = math.sqrt(np.average(by_cut, weights=runs.n_runs[np.unique(runs.at)] ** 3))
     times = stats.t.ppf(0.95, runs.n_cuts)
     for reach, leverage in ((4.0, 0.0), (8.0, 0.5)):
         wanted = times * s * math.sqrt(math.log(reach) + leverage)
@@ -65,14 +67,14 @@ def test_the_leverage_is_the_variance_of_predictions(form, truth):
     exact = replace(exact, loss=truth.loss(exact.n_params, exact.n_tokens, unique), unique_tokens=unique)
     fit = forecast(exact, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
     slopes = fit.form.slopes_of(fit.surface, n, d, d / 8)[0, 0]
-    leverage = float(slopes @ fit.covariance @ slopes)
+    leverage = float(slopes @ fit.covariance[-1] @ slopes)
     drawn = exact.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal((300, len(exact))))
     predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES, form).surface.loss(n, d, d / 8)
     assert leverage == pytest.approx(float(np.log(predicted).var()) / 0.003**2, rel=0.25)
     run = np.array([f"run {i}" for i in range(len(exact))])
     twice = replace(exact, run=run).take(np.repeat(np.arange(len(exact)), 2))
     again = forecast(twice, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
-    assert float(slopes @ again.covariance @ slopes) == pytest.approx(leverage, rel=1e-3)
+    assert float(slopes @ again.covariance[-1] @ slopes) == pytest.approx(leverage, rel=1e-3)
 
 
 def test_a_form_that_lacks_starts_or_derivatives_of_an_unknown_is_refused(monkeypatch):
@@ -134,7 +136,9 @@ def test_runs_far_above_the_frontier_weigh_little():
     c = 2.56e21
     truth = float(TRUTH.l_opt(c))
     near, alike = (
-        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value / truth))
+        abs(
+            math.log(forecast(points, rule=Rule(near, near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value / truth)
+        )
         for near in (0.03, math.inf)
     )
     assert near < alike / 2
@@ -148,15 +152,15 @@ def test_the_share_that_held_is_of_cuts_left_out():
 
 
 def test_optima_are_rehearsed():
-    exact, noisy = (rehearse_optimum(isoflops(noise)) for noise in (0.0, 0.01))
+    exact, noisy = (rehearse_optimum(isoflops(noise))[0] for noise in (0.0, 0.01))
     assert np.abs(exact.error).max() < 1e-3 < np.abs(noisy.error).max()
 
 
 def test_lines_are_rehearsed():
     c = 1e18 * 2.0 ** np.arange(8)
-    assert np.abs(rehearse_line("n_opt", c, 3 * c**0.5).error).max() < 1e-9
-    bent = rehearse_line("n_opt", c, 3 * c**0.5 * np.exp(0.02 * np.log(c / c[0]) ** 2))
-    assert float(bent.half_width(8.0)) > 0.1
+    assert np.abs(rehearse_line("n_opt", c, 3 * c**0.5)[0].error).max() < 1e-9
+    bent, leverage = rehearse_line("n_opt", c, 3 * c**0.5 * np.exp(0.02 * np.log(c / c[0]) ** 2))
+    assert float(bent.half_width(8.0, leverage(8 * c[-1]))) > 0.1
 
 
 def test_many_points_are_read_evenly(monkeypatch):

@@ -183,3 +183,16 @@ def test_the_optimum_wastes_nothing_and_a_wrong_size_does():
     lost = CHINCHILLA.l_opt(5e19) - CHINCHILLA.l_opt(1e20)
     assert of_loss(CHINCHILLA, 1e20, lost, six_nd()) == pytest.approx(0.5)
     assert of_loss(CHINCHILLA, 1e20, 0.0, six_nd()) == pytest.approx(0, abs=1e-9)
+
+
+@COSTS
+def test_how_n_opt_moves_with_the_unknowns(cost):
+    """By small steps of each, at a compute whose optimum lies between two knots of the cost."""
+    c, step = 3e19, 1e-6
+    scaled = [replace(CHINCHILLA, **{name: getattr(CHINCHILLA, name) * (1 + step)}) for name in ("E", "A", "B")]
+    moved = [*scaled, replace(CHINCHILLA, alpha=0.34 + step), replace(CHINCHILLA, beta=0.28 + step)]
+    wanted = [np.log(surface.n_opt(c, cost) / CHINCHILLA.n_opt(c, cost)) / step for surface in moved]
+    slopes = FORMS[PLAIN].slopes_of_n_opt(CHINCHILLA, c, cost)
+    assert slopes == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+    assert FORMS[OVER_TRAINING].slopes_of_n_opt(CHINCHILLA, c, cost)[3] == pytest.approx(slopes[3] + slopes[4])
+    assert FORMS[DATA_CONSTRAINED].slopes_of_n_opt(CHINCHILLA, c, cost) == pytest.approx([*slopes, 0])

@@ -8,8 +8,9 @@ import pytest
 from analysis.fits import approaches
 from analysis.fits.fit import N_OPT, Law
 from analysis.fits.points import Points
+from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
-from analysis.fits.verdicts import MOST_LEFT_OUT, judge, size_groups
+from analysis.fits.verdicts import judge, judge_loss, judge_ranking
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 
@@ -91,6 +92,44 @@ def test_of_many_sizes_neighbours_are_left_out_together():
     groups = size_groups(points)
     assert len(groups) <= MOST_LEFT_OUT
     assert np.sum([mine for _, mine in groups], axis=0).tolist() == [1] * len(points)
+
+
+def test_the_loss_of_a_larger_run_is_believed_where_it_is_rehearsed():
+    n, d = (float(of(1e21)) for of in (TRUTH.n_opt, TRUTH.d_opt))
+    options = approaches.Options(n_replicates=40, predict=[(n, d), (30 * n, 30 * d), (n, 1e4 * d)])
+    result, _ = approaches.fit_with_surface(profiles(), "parametric", None, None, options)
+    near, far, outside = result.predictions
+    assert near.claim.believed and near.claim.verdict == "believe"
+    assert near.rehearsed.low < float(TRUTH.loss(n, d)) < near.rehearsed.high
+    checks = {check.name: check for check in near.claim.checks}
+    assert list(checks) == ["inside", "fits", "rehearsed", "stable"]
+    assert checks["rehearsed"].value == pytest.approx(near.rehearsed.high / near.rehearsed.value)
+    assert checks["stable"].limit == checks["rehearsed"].value > checks["stable"].value > 1
+    assert far.claim.verdict.startswith("do not believe: ") and "nothing rehearses a reach of" in far.claim.verdict
+    assert [check.state for check in outside.claim.checks[:1]] == ["failed"]
+
+
+def test_a_loss_that_one_size_decides_is_not_believed():
+    points = profiles()
+    largest = points.n_params >= np.unique(points.n_params)[-3]
+    off = replace(points, loss=points.loss * np.where(largest, 0.9, 1.0))
+    claim = judge_loss(forecast(off), float(TRUTH.n_opt(5e20)), float(TRUTH.d_opt(5e20)), None)
+    assert not claim.believed and {check.state for check in claim.checks[2:]} != {"passed"}
+
+
+@pytest.mark.parametrize(("above", "believed"), [(1.03, True), (1.0003, False)])
+def test_a_ranking_is_believed_where_the_difference_is_more_than_rehearsals_miss(above, believed):
+    points = profiles()
+    noise = np.exp(0.001 * np.random.default_rng(1).standard_normal(len(points)))
+    groups = {"this": forecast(replace(points, loss=points.loss * above * noise)), "that": forecast(points)}
+    claim = judge_ranking(groups, 1e21)
+    assert claim.believed is believed
+    assert [check.name for check in claim.checks] == ["inside", "fits", "rehearsed", "stable"]
+    if believed:
+        assert claim.what == "that better than this"
+        assert claim.value == pytest.approx(1 / above, abs=0.01) and claim.reach == pytest.approx(1e21 / 2.56e20)
+    else:
+        assert "the difference of" in claim.verdict or "the difference is" in claim.verdict
 
 
 def test_a_law_without_an_exponent_says_why():
