@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, Data, Joint
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Data, Joint
 from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES, fit_surfaces
 from analysis.fits.surface import Surface, effective
 from analysis.fits.waste import of_loss, of_runs, of_sizes
