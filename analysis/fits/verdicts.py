@@ -108,10 +108,17 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     return Claim(N_OPT, c, reach, n_opt, checks)
 
 
-def judge_loss(known: Forecast, n_params: float, n_tokens: float, fit: Fit | None, level: float = LEVEL) -> Claim:
+def judge_loss(
+    known: Forecast,
+    n_params: float,
+    n_tokens: float,
+    fit: Fit | None,
+    unique_tokens: float | None = None,
+    level: float = LEVEL,
+) -> Claim:
     """The verdict on the rehearsed interval of the loss of a run. fit: of the surface (None: nothing tells whether the
     points refute its form)."""
-    run, rehearsal = known.predict(n_params, n_tokens, level=level), known.rehearsal(n_params)
+    run, rehearsal = known.predict(n_params, n_tokens, unique_tokens, level), known.rehearsal(n_params)
     loss, high = run.loss.value or math.nan, run.loss.high
     if high is None:
         rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
@@ -121,7 +128,7 @@ def judge_loss(known: Forecast, n_params: float, n_tokens: float, fit: Fit | Non
             f"{WIDE - 1:.0%})"
         )
         rehearsed = _check("rehearsed", high / loss, WIDE, words)
-    at = np.array([n_params]), np.array([n_tokens])
+    at = np.array([n_params]), np.array([n_tokens]), unique_tokens
     changed = [(name, None if laws is None else float(laws.loss(*at)[0, 0])) for name, laws in known.without]
     reach = max(run.reach, 1.0)
     checks = (

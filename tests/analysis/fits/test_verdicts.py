@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.fits import approaches
-from analysis.fits.fit import N_OPT, Law
+from analysis.fits.fit import N_OPT, Law, believed_to
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
@@ -137,3 +137,8 @@ def test_a_law_without_an_exponent_says_why():
     gone = replace(result, laws=(Law(N_OPT, reason="no term of N"), *result.laws[1:]))
     computed = judge(gone, profiles())
     assert (computed.reach, computed.reasons, computed.claims) == (0, ("N_opt is not identified: no term of N",), ())
+
+
+def test_a_reach_of_hardly_more_than_one_is_the_largest_compute():
+    assert believed_to(1.0004, ()).believe == believed_to(1.0, ()).believe == "believe up to the largest compute"
+    assert believed_to(1.35, ()).believe == "believe up to 1.35 times the largest compute"
