@@ -11,6 +11,7 @@ from analysis.fits.points import Points
 from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
 from analysis.fits.verdicts import judge, judge_loss, judge_ranking
+from arch.errors import InputError
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 
@@ -130,6 +131,12 @@ def test_a_ranking_is_believed_where_the_difference_is_more_than_rehearsals_miss
         assert claim.value == pytest.approx(1 / above, abs=0.01) and claim.reach == pytest.approx(1e21 / 2.56e20)
     else:
         assert "the difference of" in claim.verdict or "the difference is" in claim.verdict
+
+
+def test_groups_of_the_same_losses_have_no_ranking():
+    groups = {"this": forecast(profiles()), "that": forecast(profiles())}
+    with pytest.raises(InputError, match="the losses are the same"):
+        judge_ranking(groups, 1e21)
 
 
 def test_a_law_without_an_exponent_says_why():
