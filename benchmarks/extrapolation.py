@@ -24,7 +24,7 @@ import numpy as np
 from analysis.fits import rehearsal
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope import fit_envelope
-from analysis.fits.forms import OVER_TRAINING, PLAIN
+from analysis.fits.forms import OUTER_EXPONENT, OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import CURVES, Points
@@ -179,6 +179,7 @@ METHODS: dict[str, tuple[Method, bool]] = {  # and whether it predicts a run of 
     "ours: surface, Huber": (surface(HUBER, PLAIN, REPLICATES), True),
     "ours: surface, least squares": (surface(LEAST_SQUARES, PLAIN), True),
     "ours: over-training form": (surface(HUBER, OVER_TRAINING), True),
+    "ours: outer exponent": (surface(HUBER, OUTER_EXPONENT), True),
     "ours: isoFLOP": (isoflop_optimum, False),
     "ours: envelope": (envelope, False),
     "isoFLOP minima, E + A C^-g": (isoflop_irreducible, False),

@@ -455,7 +455,7 @@ def believed_to(reach: float, reasons: tuple[str, ...], claims: tuple[Claim, ...
     elif math.isinf(reach):
         words = BELIEVE
     else:
-        times = f"{reach:.3g} times " if reach > 1 else ""
+        times = f"{reach:.3g} times " if f"{reach:.3g}" != "1" else ""
         words = f"believe up to {times}the largest compute"
     return Verdict(words, reach, reasons, claims)
 

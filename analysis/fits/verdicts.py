@@ -108,10 +108,17 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     return Claim(N_OPT, c, reach, n_opt, checks)
 
 
-def judge_loss(known: Forecast, n_params: float, n_tokens: float, fit: Fit | None, level: float = LEVEL) -> Claim:
+def judge_loss(
+    known: Forecast,
+    n_params: float,
+    n_tokens: float,
+    fit: Fit | None,
+    unique_tokens: float | None = None,
+    level: float = LEVEL,
+) -> Claim:
     """The verdict on the rehearsed interval of the loss of a run. fit: of the surface (None: nothing tells whether the
     points refute its form)."""
-    run, rehearsal = known.predict(n_params, n_tokens, level=level), known.rehearsal(n_params)
+    run, rehearsal = known.predict(n_params, n_tokens, unique_tokens, level), known.rehearsal(n_params)
     loss, high = run.loss.value or math.nan, run.loss.high
     if high is None:
         rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
@@ -121,7 +128,7 @@ def judge_loss(known: Forecast, n_params: float, n_tokens: float, fit: Fit | Non
             f"{WIDE - 1:.0%})"
         )
         rehearsed = _check("rehearsed", high / loss, WIDE, words)
-    at = np.array([n_params]), np.array([n_tokens])
+    at = np.array([n_params]), np.array([n_tokens]), unique_tokens
     changed = [(name, None if laws is None else float(laws.loss(*at)[0, 0])) for name, laws in known.without]
     reach = max(run.reach, 1.0)
     checks = (
@@ -145,8 +152,8 @@ def judge_ranking(groups: Mapping[str, Forecast], c: float, fits: Mapping[str, F
     places = []
     for group in (better, worse):
         n_opt = _n_opt(group.surface, group.laws.cost)(c)
-        if not (_is_size(n_opt) and math.isfinite(ratio)):
-            raise InputError("no size is optimal at that compute")
+        if not (_is_size(n_opt) and 0 < ratio < math.inf):
+            raise InputError("no size is optimal at that compute, or the losses are the same")
         places.append(_inside(group.points, n_opt, c / float(group.laws.cost.per_token(n_opt)), reach, "optimal "))
     rehearsal = rehearse_ratio(better, worse)
     if why := rehearsal.reason(reach):
@@ -159,7 +166,8 @@ def judge_ranking(groups: Mapping[str, Forecast], c: float, fits: Mapping[str, F
     for name, group, sign in ((names[0], better, -1), (names[1], worse, 1)):
         whole = float(group.whole.lowest(at)[0, 0])
         for size, laws in group.without:
-            moved = math.inf if laws is None else sign * math.log(float(laws.lowest(at)[0, 0]) / whole)
+            loss = math.nan if laws is None else float(laws.lowest(at)[0, 0])
+            moved = sign * math.log(loss / whole) if loss > 0 else -math.inf
             changes.append((-moved / ratio, f"without the size {size} of {name} the difference is {ratio + moved:.2%}"))
     stable = _check("stable", max(changes)[0], 1.0, max(changes)[1])
     refuted = [_fits((fits or {}).get(name)) for name in names]

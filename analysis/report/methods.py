@@ -30,10 +30,11 @@ def methods_section(fits: StudyFits) -> Section:
         *phase_notes(fits),
         *_surface_text(fits),
         *([] if fits.settings.is_of_ends else [_envelope_text(fits), interval_text(fits)]),
-        "A verdict is on N_opt at a compute. It rests on four checks: N_opt and D_opt lie near what was trained, the "
-        "points do not refute the form, laws fitted below cuts of the data give the optimum above them, and no one "
-        "size decides it. A law is believed up to the largest compute at which all hold. All approaches read the same "
-        "runs, so their agreement is weaker evidence than that of several studies.",
+        "A verdict is on one claim at a compute: N_opt, the loss of a run, or which of two has the lower loss. It "
+        "rests on four checks: N and D lie near what was trained, the points do not refute the form, laws fitted below "
+        "cuts of the data give what lies above them, and no one size decides it. A law is believed up to the largest "
+        "compute at which all hold. All approaches read the same runs, so their agreement is weaker evidence than "
+        "that of several studies.",
     ]
     return Section("Methods and caveats", paragraphs, notes=verdict_notes(fits))
 

@@ -21,6 +21,7 @@ MEANINGS = {
     "E": "irreducible loss",
     "alpha": "L - E ~ N^-alpha",
     "beta": "L - E ~ D^-beta",
+    "gamma": "L - E = (A / N^alpha + B / D^beta)^gamma",
     "L_exponent": "L_opt ~ C^this",
 }
 

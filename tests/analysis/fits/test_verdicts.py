@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from analysis.fits import approaches
-from analysis.fits.fit import N_OPT, Law
+from analysis.fits.fit import N_OPT, Law, believed_to
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
 from analysis.fits.verdicts import judge, judge_loss, judge_ranking
+from arch.errors import InputError
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 
@@ -132,8 +133,19 @@ def test_a_ranking_is_believed_where_the_difference_is_more_than_rehearsals_miss
         assert "the difference of" in claim.verdict or "the difference is" in claim.verdict
 
 
+def test_groups_of_the_same_losses_have_no_ranking():
+    groups = {"this": forecast(profiles()), "that": forecast(profiles())}
+    with pytest.raises(InputError, match="the losses are the same"):
+        judge_ranking(groups, 1e21)
+
+
 def test_a_law_without_an_exponent_says_why():
     result = approaches.fit(profiles(), "parametric", n_replicates=40)
     gone = replace(result, laws=(Law(N_OPT, reason="no term of N"), *result.laws[1:]))
     computed = judge(gone, profiles())
     assert (computed.reach, computed.reasons, computed.claims) == (0, ("N_opt is not identified: no term of N",), ())
+
+
+def test_a_reach_of_hardly_more_than_one_is_the_largest_compute():
+    assert believed_to(1.0004, ()).believe == believed_to(1.0, ()).believe == "believe up to the largest compute"
+    assert believed_to(1.35, ()).believe == "believe up to 1.35 times the largest compute"

@@ -41,7 +41,7 @@ def test_a_larger_run_is_predicted_with_the_interval_that_was_rehearsed():
     low, high = prediction.loss.ends
     assert low < world.loss(n, d) < high < low * 1.03
     assert "rehearsed up to" in prediction.sentence
-    assert len(forecast_of(points, "over-training").covariance) == 4
+    assert forecast_of(points, "over-training").covariance.shape[-1] == 4
 
 
 def test_what_identifies_no_surface_says_why():

@@ -107,7 +107,7 @@ def test_only_takes_the_axes(load):
     ]
     with pytest.raises(InputError, match=r"no run with lr=3 \(this study has 0.001, 0.002\)"):
         study.runs("lr=3")
-    with pytest.raises(InputError, match=r"unknown key 'll' .*'lr'"):
+    with pytest.raises(InputError, match=r"unknown key 'll' .*\blr\b"):
         study.runs("ll=3")
     with pytest.raises(InputError, match=r"names training.lr twice"):
         study.runs("lr=1e-3,training.lr=2e-3")
