@@ -155,6 +155,14 @@ def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
         command = [sys.executable, "-m", "scaling.check", *words]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout.count("  ok  ") == 12, done.stdout + done.stderr
-    command = [sys.executable, "-m", "scaling", "plan", "average.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and "average-3to1-n100k-c128-s0" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "recall.yaml").write_text(
+        "name: r\narchitectures: {a2: {layers: [average, softmax]}}\narchs: [a2, average]\n"
+        "problems: [{length: 16, pairs: 2}]\nwidths: [16]\nrates: [3e-3]\n"
+    )
+    for words, says in (
+        (["plan", "average.yaml"], "average-3to1-n100k-c128-s0"),
+        (["recall", "recall.yaml", "--plugin", "average", "--dry-run"], "would train 2 of 2 units"),
+    ):
+        command = [sys.executable, "-m", "scaling", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and says in done.stdout, done.stdout + done.stderr
