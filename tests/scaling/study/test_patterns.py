@@ -12,6 +12,7 @@ import torch
 from arch.errors import InputError
 from arch.model.lm import load_model
 from arch.registry import ARCHITECTURES, register_pattern
+from scaling.check import check_models
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
@@ -55,6 +56,7 @@ def test_a_study_names_its_patterns(tmp_path):
     for run in runs:
         heads = {kind.arch: kind.n_heads for kind in run.config.kinds}
         assert heads["llama"] == 4 and heads["hgrn2"] in (2, 3) and run.config.n_layers == 4 and not run.plugins
+    check_models(runs)
     kept = type(runs[0]).model_validate(json.loads(json.dumps(runs[0].model_dump(mode="json"))))
     assert kept.config == runs[0].config and kept.spec_hash == runs[0].spec_hash
 
