@@ -166,9 +166,11 @@ def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int
     """
     context = checked(cfg, convention, context_length)
     if convention == "paper":
-        of_kinds = [(entry.paper, kind) for entry, kind in zip(entries_of(cfg), cfg.kinds, strict=True)]
-        layers = sum(kind.n_layers * bracket(kind, context) for bracket, kind in of_kinds if bracket is not None)
-        return 72.0 * float(cfg.d_model) ** 2 * layers
+        brackets = [(entry_of(kind.arch).paper, kind) for kind in cfg.kinds]
+        square = float(cfg.d_model) ** 2
+        return sum(
+            72.0 * kind.n_layers * square * paper(kind, context) for paper, kind in brackets if paper is not None
+        )
     if convention == "exact":  # divided last: counts of matrix products are whole numbers, and their sum is exact
         return 3.0 * sum(_needed_products(cfg, context).values()) / context
     return sum(_lines(entries_of(cfg), cfg, convention, context, 1, "train").values())

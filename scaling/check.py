@@ -27,7 +27,7 @@ from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
 from arch.model.mixer import Mixer
-from arch.presets import PAPER, SIZES, preset
+from arch.presets import SIZES, preset
 from arch.registry import Architecture, architecture, load_plugins
 from flops import count_params, decode_state
 from flops.forward import forward_products, layers_products, unseen_products
@@ -49,16 +49,11 @@ class Skipped(Exception):
     """There is nothing to check: why."""
 
 
-def sized(arch: str, size: str = SIZE, **changes: object) -> ModelConfig:
-    """A preset, of a pattern with its depth rounded up to whole periods."""
-    if layers := len(architecture(arch).layers):
-        changes = {"n_layers": -(-(PAPER[size][0] if size in PAPER else LAYERS) // layers) * layers} | changes
-    return preset(arch, size, **changes)
-
-
 def small(arch: str) -> ModelConfig:
-    """What the checks are of, for an architecture by name."""
-    return sized(arch, chunk_size=CHUNK)
+    """What the checks are of, for an architecture by name: a tiny preset, of a pattern with whole periods."""
+    layers = len(architecture(arch).layers)
+    changes = {"n_layers": -(-LAYERS // layers) * layers} if layers else {}
+    return preset(arch, SIZE, chunk_size=CHUNK, **changes)
 
 
 def moved_model(config: ModelConfig) -> LanguageModel:
@@ -112,7 +107,7 @@ def named(config: ModelConfig, layer: int) -> str:
 def check_parameters(config: ModelConfig) -> None:
     """flops.count_params is the number of parameters: of every preset, and with untied head and every norm."""
     configs = [config, *(config.replace(tie_embeddings=False, norm=norm) for norm in NORMS)]
-    configs += [sized(config.arch, size) for size in SIZES]
+    configs += [] if config.layers else [preset(config.arch, size) for size in SIZES]  # a pattern fits some alone
     for other in configs:
         with torch.device("meta"):
             model = LanguageModel(other)

@@ -12,6 +12,7 @@ import torch
 from arch.errors import InputError
 from arch.model.lm import load_model
 from arch.registry import ARCHITECTURES, register_pattern
+from scaling.check import check_models
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
@@ -55,6 +56,7 @@ def test_a_study_names_its_patterns(tmp_path):
     for run in runs:
         heads = {kind.arch: kind.n_heads for kind in run.config.kinds}
         assert heads["llama"] == 4 and heads["hgrn2"] in (2, 3) and run.config.n_layers == 4 and not run.plugins
+    check_models(runs)
     kept = type(runs[0]).model_validate(json.loads(json.dumps(runs[0].model_dump(mode="json"))))
     assert kept.config == runs[0].config and kept.spec_hash == runs[0].spec_hash
 
@@ -155,6 +157,14 @@ def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
         command = [sys.executable, "-m", "scaling.check", *words]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout.count("  ok  ") == 12, done.stdout + done.stderr
-    command = [sys.executable, "-m", "scaling", "plan", "average.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and "average-3to1-n100k-c128-s0" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "recall.yaml").write_text(
+        "name: r\narchitectures: {a2: {layers: [average, softmax]}}\narchs: [a2, average]\n"
+        "problems: [{length: 16, pairs: 2}]\nwidths: [16]\nrates: [3e-3]\n"
+    )
+    for words, says in (
+        (["plan", "average.yaml"], "average-3to1-n100k-c128-s0"),
+        (["recall", "recall.yaml", "--plugin", "average", "--dry-run"], "would train 2 of 2 units"),
+    ):
+        command = [sys.executable, "-m", "scaling", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and says in done.stdout, done.stdout + done.stderr
