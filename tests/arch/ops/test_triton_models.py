@@ -147,7 +147,7 @@ def test_reading_goes_on_from_a_state(arch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("arch", LINEAR)
+@pytest.mark.parametrize("arch", [arch for arch in LINEAR if arch != "transformer"])  # which has no kernel of ours
 def test_what_runs_without_being_asked_for(arch):
     model = moved_model(arch)
     ids = tokens(model.model_config, rows=2, length=LENGTH, seed=8).to(DEVICE)
