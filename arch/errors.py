@@ -4,6 +4,7 @@ import errno
 import reprlib
 
 NEAR = 0.55  # of two names' likeness, from which on one may be meant by the other
+SHORT, NEAR_SHORT = 3, 0.5  # characters of a short name, and the same of it: one of two letters may be wrong
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a disk, or a share of it
 
 ELSEWHERE = {  # name in other tools: name here
@@ -51,7 +52,11 @@ def nearest(name: str, valid: list[str]) -> str:
     if len(name) > 200:  # no typing error
         return f" (valid: {', '.join(valid)})"
     meant = ELSEWHERE.get(name.lower().replace("-", "_"))
-    match = [meant] if meant in valid else difflib.get_close_matches(name, valid, n=1, cutoff=NEAR)
+    match = (
+        [meant]
+        if meant in valid
+        else difflib.get_close_matches(name, valid, n=1, cutoff=NEAR_SHORT if len(name) <= SHORT else NEAR)
+    )
     return f" (did you mean {match[0]!r}?)" if match else f" (valid: {', '.join(valid)})"
 
 
