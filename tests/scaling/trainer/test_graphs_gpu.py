@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
 from scaling.trainer.stepper import Stepper
 from scaling.trainer.turns import Lane
+from tests.registries import as_registered
 
 from ..small_runs import exact_rows, make_run, start, train
 from . import branch_runs
@@ -38,8 +39,14 @@ ROWS, CONTEXT, STEPS = 8, 512, 200
 SHAPE = {"n_layers": 4, "d_model": 128, "n_heads": 1, "d_ffn": 344, "context_length": CONTEXT, "chunk_size": 64}
 CUDA = torch.device("cuda", 0)
 SOFTMAX = ("llama", "transformer", "hgrn2-3to1")
-register_pattern("four-kinds", ["hgrn2", "tnl", "mamba2", "hgrn1"])
-register_pattern("hgrn2-3to1", ["hgrn2"] * 3 + ["softmax"], {"softmax": {"window": 128, "position": "none"}})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hybrids() -> Iterator[None]:
+    with as_registered():
+        register_pattern("four-kinds", ["hgrn2", "tnl", "mamba2", "hgrn1"])
+        register_pattern("hgrn2-3to1", ["hgrn2"] * 3 + ["softmax"], {"softmax": {"window": 128, "position": "none"}})
+        yield
 
 
 def settings(**changes: object) -> Training:
