@@ -62,7 +62,7 @@ def test_a_table_of_ones_own_is_scored_and_a_missing_package_named(tmp_path, mon
         for name in (OURS, "no change")
     )
     near, far = max(ours), min(ours)
-    # below the far cut are two computes, which tell no exponent: 128 times as far losses are as the expected one has them
+    # two computes below the far cut tell no exponent: losses 128 times as far are as the expected one has them
     assert near > 50 * far and ours[near] < 0.02 and ours[far] < 0.05
     assert all(naive[cut] > error for cut, error in ours.items())
 
