@@ -167,9 +167,10 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
-        others = [name for name, comparison in pair.compute.items() if not comparison or comparison.verdict != some]
-        n = len(pair.compute)
-        return f"{some} by {n - len(others)} of {n} ways to count compute and size, undecided with {'; '.join(others)}"
+        verdicts = dict(zip(pair.compute, _verdicts(pair), strict=True))
+        n, others = len(verdicts), {name: verdict for name, verdict in verdicts.items() if verdict != some}
+        rest = "; ".join(f"{verdict} with {name}" for name, verdict in others.items())
+        return f"{some} by {n - len(others)} of {n} ways to count compute and size ({rest})"
     return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 

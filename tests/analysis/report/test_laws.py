@@ -5,6 +5,7 @@ from pathlib import Path
 
 from analysis.fits.fit import NOTHING, Estimate, Fit, NotFitted
 from analysis.fits.noise import NoisePart, SeedNoise
+from analysis.fits.pairwise import COMPUTE, Comparison
 from analysis.fits.study_fits import UnusedRun, read_fits
 from analysis.report.comparison import study_lines
 from analysis.report.laws import (
@@ -99,3 +100,22 @@ def test_without_curves_architectures_are_compared_by_their_surfaces() -> None:
     of_pairs = [line for line in surfaces if ", each at its optimal size by the fitted surfaces: " in line]
     assert len(of_pairs) == len(main.archs) - 1
     assert study_lines(replace(study, verdicts=(lowest,), comparisons=()))[0] == "No comparison: no curves."
+
+
+def test_a_count_that_says_the_opposite_is_named_with_what_it_says() -> None:
+    study = read_fits(FITS)
+    lowest = replace(study.verdicts[0], c=None, best="", archs={}, reason="no curves")
+    compared = study.compared(lowest.at)
+    ratios = (Estimate(2.0, 1.5, 2.5), Estimate(0.5, 0.4, 0.6), *[Estimate(1.1, 0.9, 1.3)] * (len(compared.views) - 2))
+    views = {
+        name: replace(
+            view, archs=("hgrn2", "tnl"), compute=(Comparison("tnl", "hgrn2", COMPUTE, view.range[1], ratio),)
+        )
+        for (name, view), ratio in zip(compared.views.items(), ratios, strict=True)
+    }
+    line = study_lines(replace(study, verdicts=(lowest,), comparisons=(replace(compared, views=views),)))[0]
+    first, opposite, *rest = views
+    assert (
+        f": worse by 1 of {len(views)} ways to count compute and size (better with {opposite}; undecided with " in line
+    )
+    assert all(f"undecided with {name}" in line for name in rest) and f"with {first}" not in line
