@@ -150,16 +150,22 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     if surfaces.main is None:
         return []
     best, lines = surfaces.main.archs[0], []
-    doubts = set(doubted(fits, "parametric"))
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        doubted_ones = [name_of(name) for name in (arch, best) if name in doubts]
-        hint = f"Hint, not a result, as the law of {listed(doubted_ones)} is not believed: " if doubted_ones else ""
+        claim = surfaces.ranking(arch, best, 1.0)
+        against = [] if claim is None else _checks_against(claim)
+        hint = ""
+        if claim is None:
+            hint = "Hint, not a result, as nothing tells how sure the order of their losses is: "
+        elif against:
+            hint = f"Hint, not a result, as the order of their losses does not pass {listed(against)}: "
         lines.append(
             f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for "
             f"the loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
             f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}."
+            + f" That {name_of(best)}'s lowest loss there is lower is believed."
+            * (not hint)
         )
     return lines
 
@@ -294,9 +300,12 @@ def _ranking_cell(claim: Claim | None) -> str:
     """Who has the lower loss, and whether to believe it; the checks that speak against it by name."""
     if claim is None:
         return ""
-    bad = [check.name for check in claim.checks if check.words in claim.against]
-    better = name_of(claim.what.partition(f" {BETTER} ")[0])
+    bad, better = _checks_against(claim), name_of(claim.what.partition(f" {BETTER} ")[0])
     return f"{better}: {DO_NOT} ({', '.join(bad)})" if bad else f"{better}: {BELIEVE}"
+
+
+def _checks_against(claim: Claim) -> list[str]:
+    return [check.name for check in claim.checks if check.words in claim.against]
 
 
 def comparison_figure(
