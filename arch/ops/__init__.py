@@ -7,6 +7,8 @@ from .decay_attention import decay_attention
 from .decay_attention import step as decay_attention_step
 from .gated_attention import gated_attention
 from .gated_attention import step as gated_attention_step
+from .gated_delta import gated_delta
+from .gated_delta import step as gated_delta_step
 from .scan import scan
 from .scan import step as scan_step
 from .selective_scan import selective_scan
@@ -19,6 +21,8 @@ __all__ = [
     "decay_attention_step",
     "gated_attention",
     "gated_attention_step",
+    "gated_delta",
+    "gated_delta_step",
     "scan",
     "scan_step",
     "selective_scan",

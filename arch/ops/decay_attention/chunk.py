@@ -23,7 +23,7 @@ def chunk(
     starts = [] if document_starts is None else [document_starts[:, :, None]]
     for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step, *starts):
         q_c, k_c, v_c = (to_chunks(x, size) for x in (q_c, k_c, v_c))  # [B, H, N, C, D]
-        decays = _decays(to_chunks(rest[0], size) if per_step else log_decay, size, q_c)
+        decays = decays_of(to_chunks(rest[0], size) if per_step else log_decay, size, q_c)
         if starts:
             decays = _cut(decays, to_chunks(rest[-1], size))
         between, from_start, to_end, whole = decays
@@ -36,7 +36,7 @@ def chunk(
 
 
 def _cut(decays: tuple[Tensor, ...], document_starts: Tensor) -> tuple[Tensor, ...]:
-    """`_decays` without those across document starts [B, 1, N, C]."""
+    """`decays_of` without those across document starts [B, 1, N, C]."""
     between, from_start, to_end, whole = decays
     passes = cuts(document_starts)
     same = passes.rank[..., :, None] == passes.rank[..., None, :]
@@ -48,7 +48,7 @@ def _cut(decays: tuple[Tensor, ...], document_starts: Tensor) -> tuple[Tensor, .
     )
 
 
-def _decays(log_decay: Tensor | None, size: int, like: Tensor) -> tuple[Tensor, ...]:
+def decays_of(log_decay: Tensor | None, size: int, like: Tensor) -> tuple[Tensor, ...]:
     """For one chunk length: the decay between rows [.., C, C] (0 above the diagonal), from the chunk's start to each
     row and from each row to the chunk's end [.., C, 1], and over the whole chunk [.., 1, 1]."""
     causal = torch.ones(size, size, dtype=like.dtype, device=like.device).tril()

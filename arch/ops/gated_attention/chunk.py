@@ -21,7 +21,7 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, state: Tensor, chunk_s
         if rows > size:
             parts = tuple(nnf.pad(x, (0, 0, 0, 0, 0, rows - size)) for x in parts)
         q_c, k_c, v_c, g_c = (to_chunks(x, rows) for x in parts)  # [B, H, N, C, D]
-        scores, from_start, to_end = _Scores.apply(q_c, k_c, g_c)
+        scores, from_start, to_end = Scores.apply(q_c, k_c, g_c)
         from_start = from_start.exp()
         inside = product(scores, v_c)
         updates = product((k_c * to_end.exp()).mT, v_c)  # [B, H, N, d_k, d_v]
@@ -32,7 +32,7 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, state: Tensor, chunk_s
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 
 
-class _Scores(torch.autograd.Function):
+class Scores(torch.autograd.Function):
     """Scores [.., C, C] of each row with itself and the rows before it, and the sums of g from the chunk's start to
     each row (with it) and from each row (without it) to the chunk's end, both [.., C, D].
 

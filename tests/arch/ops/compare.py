@@ -70,6 +70,9 @@ CASES = (
     "gated tied",
     "gated log",
     "gated logits",
+    "delta none",
+    "delta head",
+    "delta channel",
     "filter",
     "scan real",
     "scan pairs",
@@ -92,7 +95,8 @@ def case(name, batch, length, dtype, log_decays=None):
 
     kind, _, variant = name.partition(" ")
     x = shaped(batch, length, 6, seed=0)
-    names = {"decay": "decay_attention", "gated": "gated_attention", "filter": "causal_filter", "scan": "scan"}
+    names = {"decay": "decay_attention", "gated": "gated_attention", "delta": "gated_delta", "filter": "causal_filter"}
+    names |= {"scan": "scan"}
     names = (names.get(kind, "selective_scan"), names.get(kind, "selective_scan") + "_step")
     if kind in ("decay", "gated"):
         q, k = (shaped(batch, length, 2, 6, seed=seed) for seed in (0, 1))
@@ -116,6 +120,17 @@ def case(name, batch, length, dtype, log_decays=None):
             "gated logits": [torch.linspace(0, 0.9, 12, dtype=dtype).reshape(2, 6)],
         }.get(name, [])
         return Case(sequences, constants, state, calls[name], names)
+    if kind == "delta":
+        q, k = (shaped(batch, length, 2, 6, seed=seed) for seed in (0, 1))
+        v, state = shaped(batch, length, 2, 3, seed=2), shaped(batch, 2, 6, 3, seed=3)
+        beta = picked(batch, length, 2, values=[0.0, 0.3, 1.0, 1.5, 2.0], dtype=dtype, seed=4)
+        log_decay = {"none": [], "head": [decays(batch, length, 2)], "channel": [decays(batch, length, 2, 6)]}[variant]
+
+        def delta(op, x, c, **options):
+            k = nnf.normalize(x[1], dim=-1) if x[1].is_floating_point() else x[1]
+            return op(x[0], k, *x[2:], **options)
+
+        return Case([q, k, v, beta, *log_decay], [], state, delta, names)
     if kind == "filter":
         constants = [shaped(6, 5, seed=1), torch.tensor([-9.0, -3.0, -0.1, -1e-3, -1e-6], dtype=dtype)]
         state = shaped(batch, 6, 5, seed=2)

@@ -74,7 +74,10 @@ def test_chunks_are_the_naive_recurrence(name, length, rows, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("decay", [*LOG_DECAYS, None])
-@pytest.mark.parametrize("name", ["decay step", "gated log", "gated tied", "scan real", "scan constant", "scan step"])
+@pytest.mark.parametrize(
+    "name",
+    ["decay step", "gated log", "gated tied", "delta head", "delta channel", "scan real", "scan constant", "scan step"],
+)
 def test_decays_of_every_kind(name, decay, dtype):
     """One decay alone, or (None) all of them mixed."""
     example = case(name, 2, 150, dtype, LOG_DECAYS if decay is None else [decay])
@@ -228,6 +231,27 @@ def test_silu_of_gated_queries(dtype):
     for backend in ("naive", "chunk", "step"):
         actual, expected = (x.run(x.inputs(), backend) for x in (given, outside))
         assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["naive", "chunk"])
+@pytest.mark.parametrize("name", ["delta none", "delta head", "delta channel"])
+def test_the_delta_rule_of_the_papers(name, backend):
+    """Gated DeltaNet's eq. 10, with a decay for each key channel as in Kimi Linear, in their layout: S [d_v, d_k]."""
+    example = case(name, 2, 40, torch.float64)
+    out, last = example.run(example.inputs(), backend)
+    q, k, v, beta, *log_decay = example.sequences
+    k = k / k.norm(dim=-1, keepdim=True)
+    for row, head in ((0, 0), (1, 1)):
+        state = example.state[row, head].T
+        for t in range(40):
+            decay = torch.ones(6, dtype=torch.float64)
+            if log_decay:
+                decay = decay * log_decay[0][row, t, head].exp()
+            key, share = k[row, t, head], beta[row, t, head]
+            state = state @ torch.diag(decay) @ (torch.eye(6, dtype=torch.float64) - share * torch.outer(key, key))
+            state = state + share * torch.outer(v[row, t, head], key)
+            torch.testing.assert_close(out[row, t, head], state @ q[row, t, head], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(last[row, head], state.T, rtol=1e-10, atol=1e-12)
 
 
 def test_gate_of_zero_forgets_exactly_and_has_no_gradient():

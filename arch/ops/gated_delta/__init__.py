@@ -1,0 +1,7 @@
+"""`gated_delta`: reference (naive.py), plain PyTorch (chunk.py), the choice (operation.py)."""
+
+from .chunk import chunk
+from .naive import naive
+from .operation import gated_delta, step
+
+__all__ = ["chunk", "gated_delta", "naive", "step"]
