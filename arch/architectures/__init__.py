@@ -7,10 +7,14 @@ conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torc
 from ..registry import ARCHITECTURES
 from .cosformer2 import CosFormer2Options
 from .cosformer2 import register_this as register_cosformer2
+from .gated_deltanet import GatedDeltaNetOptions
+from .gated_deltanet import register_this as register_gated_deltanet
 from .hgrn1 import HGRN1Options
 from .hgrn1 import register_this as register_hgrn1
 from .hgrn2 import HGRN2Options
 from .hgrn2 import register_this as register_hgrn2
+from .kimi_delta import KimiDeltaOptions
+from .kimi_delta import register_this as register_kimi_delta
 from .llama import LlamaOptions
 from .llama import register_this as register_llama
 from .mamba1 import Mamba1Options
@@ -24,8 +28,10 @@ from .transformer import register_this as register_transformer
 
 __all__ = [
     "CosFormer2Options",
+    "GatedDeltaNetOptions",
     "HGRN1Options",
     "HGRN2Options",
+    "KimiDeltaOptions",
     "LlamaOptions",
     "Mamba1Options",
     "Mamba2Options",
@@ -43,6 +49,8 @@ ORDER = (  # of every list
     register_mamba2,
     register_mamba1,
     register_transformer,
+    register_gated_deltanet,
+    register_kimi_delta,
 )
 
 

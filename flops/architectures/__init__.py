@@ -1,11 +1,23 @@
 """The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
 
 from ..registry import register
-from . import cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl, transformer
+from . import cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer
 
-__all__ = ["cosformer2", "hgrn1", "hgrn2", "llama", "mamba1", "mamba2", "register_all", "tnl", "transformer"]
+__all__ = [
+    "cosformer2",
+    "gated_deltanet",
+    "hgrn1",
+    "hgrn2",
+    "kimi_delta",
+    "llama",
+    "mamba1",
+    "mamba2",
+    "register_all",
+    "tnl",
+    "transformer",
+]
 
-MODULES = (cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl, transformer)
+MODULES = (cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer)
 
 
 def register_all() -> None:

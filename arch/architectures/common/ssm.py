@@ -1,4 +1,4 @@
-"""The short convolution and the initial step sizes that Mamba1 and Mamba2 share."""
+"""The short convolution and the initial step sizes that the Mambas and the mixers with the delta rule share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DT_RANGE, DT_FLOOR = (1e-3, 1e-1), 1e-4  # step sizes dt at initialisation
 class CausalConv(nn.Module):
     """silu(b + sum_i w_i x_{t-i}) for each channel, i = 0 .. width - 1; x is 0 before a document."""
 
-    def __init__(self, channels: int, width: int) -> None:
+    def __init__(self, channels: int, width: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, width))  # its last column multiplies x_t, as in nn.Conv1d
-        self.bias = nn.Parameter(torch.empty(channels))
+        self.bias = nn.Parameter(torch.empty(channels)) if bias else None
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise by nn.Conv1d's rule, as in Mamba's code: uniform within 1 / sqrt(width)."""
         limit = self.weight.shape[1] ** -0.5
         with torch.no_grad():
-            for parameter in (self.weight, self.bias):
+            for parameter in self.parameters():
                 parameter.uniform_(-limit, limit, generator=generator)
 
     def forward(self, x: Tensor, stream: Stream, cache: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -43,12 +43,13 @@ class CausalConv(nn.Module):
         if stream.document_starts is not None:
             age = torch.arange(window.shape[1] - 1, -1, -1, device=x.device)
             window = window.masked_fill((stream.positions[:, -1:] < age)[..., None], 0.0)
+        bias = self.weight.new_zeros(x.shape[2]) if self.bias is None else self.bias
         if by_kernel:
             from ...ops.fused.triton.short_conv import ShortConv
 
             ages = None if stream.document_starts is None else stream.positions
-            return ShortConv.apply(x, cache, self.weight, self.bias, ages), window
-        return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), window
+            return ShortConv.apply(x, cache, self.weight, bias, ages), window
+        return nnf.silu(causal_conv(inputs, self.weight, bias, stream)), window
 
 
 @full_precision

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...options import Options, check_size, option
 from ...registry import register
-from ...sizes import matrices
+from ...sizes import ffn_beside
 from .shape import mixer_size
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     if options.n_kv_heads is None:
         options = TransformerOptions(n_kv_heads=kv_heads(fields["n_heads"]), attention_gate=options.attention_gate)
     mixer = mixer_size(SimpleNamespace(**fields, options=options))
-    width, left = fields["d_model"], matrices(1, fields["d_model"], shape["d_ffn"]) - mixer
-    step = 8 if width < 256 else 16 if width < 1024 else 64
-    return {"d_ffn": max(step, step * round(left / (3 * width) / step))}
+    return {"d_ffn": ffn_beside(mixer, fields["d_model"], shape["d_ffn"])}
 
 
 def mixer_class() -> type[Mixer]:

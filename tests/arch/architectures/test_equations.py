@@ -5,6 +5,7 @@ wrong layer shows as a difference of order one.
 """
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,6 +19,9 @@ SLOPES = {
     "paper": (2.0**-4, 2.0**-8, 2.0**-2),  # ALiBi, three heads: those of two, then every second one of four
     "fixed": (2.0**-0.5, 2.0**-3, 2.0**-5.5),
 }
+
+
+SWIGLU = ("llama", "transformer", "gated_deltanet", "kimi_delta")
 
 
 def silu(x: Tensor) -> Tensor:
@@ -53,7 +57,7 @@ class Reference:
                 continue
             inner = norm(x, self.w.get(at + "channel_norm.weight"))
             gate = inner @ self.w[at + "channel.gate.weight"].T
-            gate = silu(gate) if self.config.arch in ("llama", "transformer") else gate
+            gate = silu(gate) if self.config.arch in SWIGLU else gate
             x = x + (inner @ self.w[at + "channel.up.weight"].T * gate) @ self.w[at + "channel.down.weight"].T
         return norm(x, self.w.get("decoder.norm.weight")) @ self.w["decoder.embedding.weight"].T
 
@@ -124,7 +128,7 @@ class Reference:
         w, rows = self.w[at + "conv.weight"], []
         for t in range(len(x)):
             past = [x[t - i] * w[:, w.shape[1] - 1 - i] for i in range(w.shape[1]) if t >= i]
-            rows.append(silu(sum(past) + self.w[at + "conv.bias"]))
+            rows.append(silu(sum(past) + self.w.get(at + "conv.bias", 0.0)))
         return torch.stack(rows)
 
     def mamba2(self, x: Tensor, layer: int, at: str) -> Tensor:
@@ -141,6 +145,40 @@ class Reference:
                 rows.append(query[t] @ state + skip[h] * values[t])
             columns.append(torch.stack(rows))
         return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
+
+    def delta_rule(
+        self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor, activation: Callable
+    ) -> Tensor:
+        """Both papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
+        d, heads, p = self.config.d_model, self.config.n_heads, self.p
+        q, k, v = (x.chunk(heads, 1) for x in self.conv(u, at).split([d, d, u.shape[1] - 2 * d], 1))
+        share = sigmoid(beta) * (2 if self.config.options.negative_eigenvalues else 1)
+        columns = []
+        for h in range(heads):
+            keys, queries = (x / torch.sqrt((x**2).sum(-1, keepdim=True) + 1e-6) for x in (k[h], q[h]))
+            state, rows = torch.zeros(v[h].shape[1], p, dtype=torch.float64), []
+            for t in range(len(u)):
+                forget = torch.eye(p, dtype=torch.float64) - share[t, h] * torch.outer(keys[t], keys[t])
+                state = (state * torch.exp(log_decay[h][t])) @ forget + share[t, h] * torch.outer(v[h][t], keys[t])
+                rows.append(state @ queries[t] / math.sqrt(p))
+            columns.append(norm(torch.stack(rows), self.w[at + "norm.weight"]))
+        return (torch.cat(columns, 1) * activation(gate)) @ self.w[at + "out.weight"].T
+
+    def gated_deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
+        d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
+        widths = [2 * d + wide, heads, heads, wide]
+        u, beta, step, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
+        dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
+        log_decay = list((-torch.exp(self.w[at + "A_log"]) * dt).split(1, 1))
+        return self.delta_rule(u, beta, log_decay, at, gate, silu)
+
+    def kimi_delta(self, x: Tensor, layer: int, at: str) -> Tensor:
+        d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
+        widths = [2 * d + wide, heads, *[self.config.options.gate_rank] * 2]
+        u, beta, decay, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
+        dt = torch.log(1 + torch.exp(decay @ self.w[at + "decay.weight"].T + self.w[at + "dt_bias"]))
+        log_decay = [-torch.exp(a) * part for a, part in zip(self.w[at + "A_log"], dt.split(self.p, 1), strict=True)]
+        return self.delta_rule(u, beta, log_decay, at, gate @ self.w[at + "gate.weight"].T, sigmoid)
 
     def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
         n, rank = self.config.options.ssm_state, self.config.options.dt_rank
@@ -185,6 +223,8 @@ class Reference:
         ("tnl", {"decay": "dependent"}),
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
+        ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
+        ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2}),
         ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
     ],
 )

@@ -1,0 +1,113 @@
+"""The mixer that Gated DeltaNet and Kimi Delta Attention share: the delta rule behind a short convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ...model.cache import LayerCache
+from ...model.mixer import Mixer, Stream
+from ...model.norms import Norm
+from ...ops import gated_delta
+from ...ops.common import accumulator, full_precision
+from ...ops.fused.linear import columns, fused_linear
+from .delta_options import convolved, values
+from .ssm import CausalConv, reset_dt_bias
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
+
+class DeltaMixer(Mixer):
+    r"""q, k, v = silu(conv(x W));  q, k / their length;  beta = sigmoid(x W_b);  o by `gated_delta` with q / sqrt(p)
+
+    p = d / n_heads. rest: widths of further projections of x, from which `gates` makes decays and the output's gate;
+    n_decays: decays of a token.
+    """
+
+    mlp_activation: ClassVar[str] = "silu"  # as in both papers' models
+    decay_rates: ClassVar[tuple[float, float]]  # exp(A_log) is uniform within these at initialisation
+
+    def __init__(self, config: ModelConfig, layer: int, rest: tuple[int, ...], n_decays: int) -> None:
+        assert config.norm is not None
+        self.widths = (convolved(config), config.n_heads, *rest)
+        super().__init__(config, layer, {"input": sum(self.widths)}, values(config))
+        self.conv = CausalConv(convolved(config), config.options.conv_width, bias=False)
+        self.A_log, self.dt_bias = nn.Parameter(torch.empty(config.n_heads)), nn.Parameter(torch.empty(n_decays))
+        self.norm = Norm(config.norm, values(config) // config.n_heads, config.norm_eps)
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        self.conv.reset_parameters(generator)
+        reset_dt_bias(self.dt_bias, generator)
+        with torch.no_grad():
+            self.A_log.uniform_(*self.decay_rates, generator=generator).log_()
+
+    def gates(self, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        """From the further projections of x: the log-decays [B, T, H] or [B, T, H, p], and the output gate's logits
+        [B, T, values]."""
+        raise TypeError(f"{type(self).__name__} must define gates")
+
+    def gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        """Norm(o) and the output gate, both [B, T, H, values of a head]."""
+        raise TypeError(f"{type(self).__name__} must define gated")
+
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        query, key, value, beta, log_decay, gate, window = self._operands(x, stream, cache)
+        mixed, state = self._mix(query, key, value, beta, log_decay, stream, cache)
+        return self.gated(mixed, gate).flatten(2), {"state": state, "conv": window}
+
+    def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
+        """q, k, v, beta and log-decays as gated_delta takes them, the gate's logits, and the convolution's state."""
+        mixed, beta, *rest = columns(fused_linear(x, self.project["input"])[0], self.widths)
+        mixed, window = self.conv(mixed, stream, cache.get("conv"))
+        width = self.config.d_model
+        query, key, value = (self._by_head(y) for y in columns(mixed, (width, width, values(self.config))))
+        beta = torch.sigmoid(beta.to(accumulator(beta))) * (2 if self.config.options.negative_eigenvalues else 1)
+        log_decay, gate = self.gates(*rest)
+        query, key = unit(query, self.config.head_dim**-0.5), unit(key)
+        return query, key, value, stream.mask(beta), stream.mask(log_decay), self._by_head(gate), window
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.config.n_heads, -1))
+
+    def _mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        beta: Tensor,
+        log_decay: Tensor,
+        stream: Stream,
+        cache: LayerCache,
+    ) -> tuple[Tensor, Tensor]:
+        return gated_delta(
+            query,
+            key,
+            value,
+            beta,
+            log_decay,
+            initial_state=cache.get("state"),
+            chunk_size=self.config.chunk_size,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
+        )
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """The decays, [B, T, H] or [B, T, d]."""
+        return self._operands(x, stream, {})[4].flatten(2).exp()
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """What token t reads of token s's value, through all that was written over it: [B, H, T, T]. It leaves out the
+        convolution, by which a token's value has a part of those before it."""
+        query, key, _, beta, log_decay, *_ = self._operands(x, stream, {})
+        out, _ = self._mix(query, key, self.unit_values(x).to(query), beta, log_decay, stream, {})
+        return out.transpose(1, 2)
+
+
+@full_precision
+def unit(x: Tensor, length: float = 1.0) -> Tensor:
+    """x [.., p] at this length, fp32 (fp64 for fp64)."""
+    wide = x.to(accumulator(x))
+    return wide * (length * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6))

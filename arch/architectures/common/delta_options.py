@@ -1,0 +1,50 @@
+"""The options, matrices and shapes that Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ...options import Options, check_size, option
+from ...sizes import ffn_beside
+
+
+@dataclass(frozen=True)
+class DeltaOptions(Options):
+    """The options of mixers with the delta rule."""
+
+    expand_v: int = option(1)
+    """Channels of a head's values for each channel of its keys, which have d_model / n_heads."""
+    conv_width: int = option(4)
+    """Steps of the short convolution."""
+    negative_eigenvalues: bool = option(False)
+    """The delta rule's beta is in 0 to 2 and not in 0 to 1: a state's transition may have eigenvalues of -1."""
+
+
+def values(config: Any) -> int:
+    """Channels of all heads' values. config: d_model, n_heads and options, here and below."""
+    return int(config.options.expand_v * config.d_model)
+
+
+def convolved(config: Any) -> int:
+    """Channels of the convolution: q, k and v."""
+    return int(2 * config.d_model + values(config))
+
+
+def delta_preset(
+    options: type[DeltaOptions],
+    matrices: Callable[[Any], dict[str, int]],
+    shape: dict[str, Any],
+    changes: dict[str, Any],
+) -> dict[str, Any]:
+    """The d_ffn beside the mixer, whose weights are `matrices`: the MLP pays for what they have beyond 4 d^2."""
+    fields = shape | {name: changes[name] for name in ("d_model", "n_heads") if name in changes}
+    for name in ("d_model", "n_heads"):
+        check_size(name, fields[name])
+    if "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
+        return {}  # which ModelConfig refuses
+    own = options(**{name: changes[name] for name in options.names() if name in changes})
+    model = SimpleNamespace(**fields, options=own)
+    return {"d_ffn": ffn_beside(sum(matrices(model).values()), fields["d_model"], shape["d_ffn"])}

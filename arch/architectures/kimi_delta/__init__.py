@@ -1,0 +1,65 @@
+"""Kimi Delta Attention: the delta rule with a decay per key channel and step. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...options import option
+from ...registry import register
+from ..common.delta_options import DeltaOptions, convolved, delta_preset, values
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+    from ...model.mixer import Mixer
+
+
+@dataclass(frozen=True)
+class KimiDeltaOptions(DeltaOptions):
+    """The options of Kimi Delta Attention."""
+
+    gate_rank: int | None = option(None)
+    """Rank of the output gate; null: the head dimension."""
+
+    def derived(self, config: ModelConfig) -> dict[str, int]:
+        return {"gate_rank": config.head_dim}
+
+
+def rank(config: Any) -> int:
+    """Of the projections of decays and output gate."""
+    return int(config.options.gate_rank or config.d_model // config.n_heads)
+
+
+def matrices(config: Any) -> dict[str, int]:
+    """A layer's weight matrices."""
+    width = convolved(config) + config.n_heads + 2 * rank(config)
+    return {
+        "mixer.in": config.d_model * width,
+        "mixer.decay": rank(config) * config.d_model,
+        "mixer.gate": rank(config) * values(config),
+        "mixer.o": values(config) * config.d_model,
+    }
+
+
+def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The d_ffn that gives a layer as many parameters as the others have."""
+    return delta_preset(KimiDeltaOptions, matrices, shape, changes)
+
+
+def mixer_class() -> type[Mixer]:
+    from .mixer import KimiDeltaMixer
+
+    return KimiDeltaMixer
+
+
+def register_this() -> None:
+    """Register this architecture."""
+    register(
+        "kimi_delta",
+        mixer=mixer_class,
+        norm="rms",
+        options=KimiDeltaOptions,
+        preset=preset,
+        label="Kimi Delta",
+        color="#44aa99",
+    )

@@ -1,0 +1,91 @@
+"""The costs that Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from arch.architectures.common.delta_options import convolved, values
+from arch.config import ModelConfig
+
+from . import by_kernels as kernels
+from . import short_conv
+from .activations import F, norm, unread_rows
+from .cores import delta_chunks, delta_core, delta_excess
+from .entry import Entry, Lines, Memory, norm_size
+
+
+def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: bool) -> Entry:
+    """matrices(cfg): the mixer's; by_channel: whether each key channel has a decay of its own, not each head."""
+
+    def head(cfg: ModelConfig) -> int:
+        return values(cfg) // cfg.n_heads
+
+    def core(cfg: ModelConfig, T: int) -> Lines:
+        """The gates and the chunk form, fp32: q and k, from the chunk's start, both decayed, the right side of the
+        solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
+        d, h, v = cfg.d_model, cfg.n_heads, values(cfg)
+        parts = delta_chunks(cfg, T, by_channel)
+        rows, unread = sum(r * count for r, count in parts), unread_rows(parts)
+        chunks, squares = (sum(r**power * count for r, count in parts) for power in (0, 2))
+        kept = rows * (6 * d + 4 * v + h) - unread * d - parts[-1][0] * v
+        # decays from and to the chunk's ends; by channel, of each level halves and decays of q k^T and of k k^T
+        levels = sum(r * count * math.log2(r) for r, count in parts)
+        decays = (2 * rows + 4 * levels) * d if by_channel else (2 * rows + chunks) * h
+        return {
+            "mixer.gates": F * T * ((2 * d if by_channel else 2 * h) + 5 * h),  # decays; beta, lengths of q and k
+            "mixer.core": F * kept,
+            "mixer.decays": F * decays,
+            "mixer.scores": F * squares * h * (3 if by_channel else 6),
+            "mixer.states": 2 * F * chunks * head(cfg) * d,
+        }
+
+    def convolution(cfg: ModelConfig, T: int, a: int, line: Callable[[ModelConfig, int, int, int], float]) -> float:
+        """Its result is kept in fp32 alone: of q and k, which are normed."""
+        wide = a * convolved(cfg) if a == F else F * 2 * cfg.d_model
+        return line(cfg, T, a, convolved(cfg)) + T * (wide - a * convolved(cfg))
+
+    def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
+        """x and what the first matrix gives; of the output's gate it, Norm(o), and their product."""
+        return core(cfg, T) | {
+            "mixer.projections": a * T * (cfg.d_model + matrices(cfg)["mixer.in"] / cfg.d_model),
+            "mixer.conv": convolution(cfg, T, a, short_conv.activations),
+            "mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg)),
+            "mixer.activation": 3 * a * T * values(cfg),
+        }
+
+    def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
+        """The chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied. What the
+        first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
+        joined = by_channel and cfg.norm != "layer"
+        read = by_channel or cfg.options.conv_width <= short_conv.TAPS
+        return core(cfg, T) | {
+            "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
+            "mixer.conv": convolution(cfg, T, a, short_conv.by_kernels),
+            "mixer.norm": T * cfg.n_heads * kernels.norm(cfg, head(cfg), a),
+            "mixer.activation": (2 if joined else 3) * a * T * values(cfg),
+        }
+
+    def masks(cfg: ModelConfig, T: int, by_kernels: bool) -> float:
+        """Bytes of a chunk's triangles."""
+        return 0.0 if by_channel else 2.0 * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
+
+    def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
+        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes."""
+        return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
+
+    return Entry(
+        matrices=matrices,
+        vectors=lambda cfg: {
+            "mixer.conv": short_conv.weights(cfg, convolved(cfg)),
+            "mixer.A_log": cfg.n_heads,
+            "mixer.dt_bias": cfg.d_model if by_channel else cfg.n_heads,
+            "mixer.norm": norm_size(cfg, head(cfg)),
+        },
+        core=lambda cfg, n: delta_core(cfg, n, head(cfg), by_channel),
+        excess=lambda cfg, n: delta_excess(cfg, n, head(cfg), by_channel),
+        unseen=("mixer.solve",),
+        state=lambda cfg, n: {"state": cfg.head_dim * values(cfg)} | short_conv.window(cfg, convolved(cfg)),
+        rounded=lambda cfg: short_conv.weights(cfg, convolved(cfg)),
+        memory=Memory(activations, by_kernels, shared=masks, mlp_tensors=4, temporaries=temporaries),
+    )
