@@ -2,9 +2,10 @@
 
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
-gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and Tpe's learned poles
-have no kernel: their lines are those of activations.py. Segments and chunks are those of arch/kernel_config.py that ask
-neither for the GPU nor for its assembler, so that all GPUs keep the same; `training_memory` names what does not.
+gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps, Tpe's learned poles and
+the delta rule have no kernel: their lines are those of the plain form. Segments and chunks are those of
+arch/kernel_config.py that ask neither for the GPU nor for its assembler, so that all GPUs keep the same;
+`training_memory` names what does not.
 
 Names as in activations.py; B the sequences of a micro-batch, by which some of the rules go. What the functions give is
 for one sequence.

@@ -22,13 +22,13 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return values(cfg) // cfg.n_heads
 
     def core(cfg: ModelConfig, T: int) -> Lines:
-        """The gates and the chunk form, fp32: q and k, from the chunk's start, both decayed, the right side of the
-        solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
+        """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side of
+        the solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
         d, h, v = cfg.d_model, cfg.n_heads, values(cfg)
         parts = delta_chunks(cfg, T, by_channel)
         rows, unread = sum(r * count for r, count in parts), unread_rows(parts)
         chunks, squares = (sum(r**power * count for r, count in parts) for power in (0, 2))
-        kept = rows * (6 * d + 4 * v + h) - unread * d - parts[-1][0] * v
+        kept = rows * (7 * d + 4 * v + h) - unread * d - parts[-1][0] * v
         # decays from and to the chunk's ends; by channel, of each level halves and decays of q k^T and of k k^T
         levels = sum(r * count * math.log2(r) for r, count in parts)
         decays = (2 * rows + 4 * levels) * d if by_channel else (2 * rows + chunks) * h
@@ -36,7 +36,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
             "mixer.gates": F * T * ((2 * d if by_channel else 2 * h) + 5 * h),  # decays; beta, lengths of q and k
             "mixer.core": F * kept,
             "mixer.decays": F * decays,
-            "mixer.scores": F * squares * h * (3 if by_channel else 6),
+            "mixer.scores": F * squares * h * (2 if by_channel else 5),
             "mixer.states": 2 * F * chunks * head(cfg) * d,
         }
 

@@ -16,7 +16,7 @@ class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
     expand_v: int = option(1)
-    """Channels of a head's values for each channel of its keys, which have d_model / n_heads."""
+    """Channels of a head's values for each channel of its keys, by default 2 (Gated DeltaNet), 1 (Kimi Delta)."""
     conv_width: int = option(4)
     """Steps of the short convolution."""
     negative_eigenvalues: bool = option(False)

@@ -18,7 +18,7 @@ class GatedDeltaNetOptions(DeltaOptions):
     """The options of Gated DeltaNet."""
 
     expand_v: int = option(2)
-    """Channels of a head's values for each channel of its keys, which have d_model / n_heads."""
+    """Channels of a head's values for each channel of its keys, by default 2 (Gated DeltaNet), 1 (Kimi Delta)."""
 
 
 def rest(config: Any) -> tuple[int, int]:

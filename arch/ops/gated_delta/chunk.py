@@ -35,15 +35,16 @@ def chunk(
         q_c, k_c, v_c, beta_c, *rest = (to_chunks(x, rows) for x in parts)  # [B, H, N, C, D]
         if by_channel:
             read, from_start, to_end = Scores.apply(q_c, k_c, rest[0])
-            written = Scores.apply(k_c, k_c, rest[0])[0]
+            lower = Scores.apply(beta_c * k_c, k_c, rest[0])[0].tril(-1)
             from_start, to_end = from_start.exp(), to_end.exp()
             whole = from_start[..., -1, :, None]
         else:
             between, from_start, to_end, whole = decays_of(rest[0] if rest else None, rows, q_c)
-            read, written = product(q_c, k_c.mT) * between, product(k_c, k_c.mT) * between
+            read = product(q_c, k_c.mT) * between
+            lower = (product(beta_c * k_c, k_c.mT) * between).tril(-1)
             whole = whole.expand(-1, -1, q_c.shape[2], -1, -1)
         given = beta_c * torch.cat([v_c, k_c * from_start], -1)
-        own, of_state = _Solve.apply((beta_c * written).tril(-1), given).split([v.shape[-1], k.shape[-1]], -1)
+        own, of_state = _Solve.apply(lower, given).split([v.shape[-1], k.shape[-1]], -1)
         states, rows_written = [], []
         k_end = (k_c * to_end).mT
         for x, w, k_n, decay in zip(own.unbind(2), of_state.unbind(2), k_end.unbind(2), whole.unbind(2), strict=True):
