@@ -22,8 +22,8 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return values(cfg) // cfg.n_heads
 
     def core(cfg: ModelConfig, T: int) -> Lines:
-        """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side of
-        the solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
+        """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
+        of the solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
         d, h, v = cfg.d_model, cfg.n_heads, values(cfg)
         parts = delta_chunks(cfg, T, by_channel)
         rows, unread = sum(r * count for r, count in parts), unread_rows(parts)
