@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +15,8 @@ from ...sizes import ffn_beside
 class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
-    expand_v: int = option(1)
-    """Channels of a head's values for each channel of its keys, by default 2 (Gated DeltaNet), 1 (Kimi Delta)."""
+    expand_v: int | None = option(None)
+    """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet), 1 (Kimi Delta)."""
     conv_width: int = option(4)
     """Steps of the short convolution."""
     negative_eigenvalues: bool = option(False)
@@ -46,5 +46,7 @@ def delta_preset(
     if "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
         return {}  # which ModelConfig refuses
     own = options(**{name: changes[name] for name in options.names() if name in changes})
-    model = SimpleNamespace(**fields, options=own)
+    model = SimpleNamespace(**fields, head_dim=fields["d_model"] // fields["n_heads"])
+    derived = {name: value for name, value in own.derived(model).items() if getattr(own, name) is None}
+    model.options = replace(own, **derived)
     return {"d_ffn": ffn_beside(sum(matrices(model).values()), fields["d_model"], shape["d_ffn"])}

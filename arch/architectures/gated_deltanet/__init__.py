@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...options import option
 from ...registry import register
 from ..common.delta_options import DeltaOptions, convolved, delta_preset, values
 
 if TYPE_CHECKING:
+    from ...config import ModelConfig
     from ...model.mixer import Mixer
 
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class GatedDeltaNetOptions(DeltaOptions):
     """The options of Gated DeltaNet."""
 
-    expand_v: int = option(2)
-    """Channels of a head's values for each channel of its keys, by default 2 (Gated DeltaNet), 1 (Kimi Delta)."""
+    def derived(self, config: ModelConfig) -> dict[str, int]:
+        return {"expand_v": 2}
 
 
 def rest(config: Any) -> tuple[int, int]:

@@ -19,24 +19,20 @@ class KimiDeltaOptions(DeltaOptions):
     """The options of Kimi Delta Attention."""
 
     gate_rank: int | None = option(None)
-    """Rank of the output gate; null: the head dimension."""
+    """Width of the low-rank projections of decays and output gate; null: the head dimension."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"gate_rank": config.head_dim}
-
-
-def rank(config: Any) -> int:
-    """Of the projections of decays and output gate."""
-    return int(config.options.gate_rank or config.d_model // config.n_heads)
+        return {"expand_v": 1, "gate_rank": config.head_dim}
 
 
 def matrices(config: Any) -> dict[str, int]:
     """A layer's weight matrices."""
-    width = convolved(config) + config.n_heads + 2 * rank(config)
+    rank = config.options.gate_rank
+    width = convolved(config) + config.n_heads + 2 * rank
     return {
         "mixer.in": config.d_model * width,
-        "mixer.decay": rank(config) * config.d_model,
-        "mixer.gate": rank(config) * values(config),
+        "mixer.decay": rank * config.d_model,
+        "mixer.gate": rank * values(config),
         "mixer.o": values(config) * config.d_model,
     }
 
