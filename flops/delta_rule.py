@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from arch.architectures.common.delta_options import convolved, values
+from arch.architectures.common.delta_shape import convolved, values
 from arch.config import ModelConfig
 
 from . import by_kernels as kernels

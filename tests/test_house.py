@@ -46,7 +46,7 @@ ALLOWED = {
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
     "flops": (
         *(*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
-        "arch.architectures.transformer.shape",
+        *("arch.architectures.transformer.shape", "arch.architectures.common.delta_shape"),
     ),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),

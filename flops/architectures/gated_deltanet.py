@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arch.architectures.gated_deltanet import matrices
+from arch.architectures.common.delta_shape import gated_deltanet
 
 from ..delta_rule import delta_entry
 
-ENTRY = delta_entry(matrices, by_channel=False)
+ENTRY = delta_entry(gated_deltanet, by_channel=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arch.architectures.kimi_delta import matrices
+from arch.architectures.common.delta_shape import kimi_delta
 
 from ..delta_rule import delta_entry
 
-ENTRY = delta_entry(matrices, by_channel=True)
+ENTRY = delta_entry(kimi_delta, by_channel=True)

@@ -13,7 +13,7 @@ from ...model.norms import Norm
 from ...ops import gated_delta
 from ...ops.common import accumulator, full_precision
 from ...ops.fused.linear import columns, fused_linear
-from .delta_options import convolved, values
+from .delta_shape import convolved, values
 from .ssm import CausalConv, reset_dt_bias
 
 if TYPE_CHECKING:

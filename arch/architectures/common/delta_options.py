@@ -1,4 +1,4 @@
-"""The options, matrices and shapes that Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
+"""The options and shapes that Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,6 @@ class DeltaOptions(Options):
     """Steps of the short convolution."""
     negative_eigenvalues: bool = option(False)
     """The delta rule's beta is in 0 to 2 and not in 0 to 1: a state's transition may have eigenvalues of -1."""
-
-
-def values(config: Any) -> int:
-    """Channels of all heads' values. config: d_model, n_heads and options, here and below."""
-    return int(config.options.expand_v * config.d_model)
-
-
-def convolved(config: Any) -> int:
-    """Channels of the convolution: q, k and v."""
-    return int(2 * config.d_model + values(config))
 
 
 def delta_preset(

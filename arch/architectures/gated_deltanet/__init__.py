@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...registry import register
-from ..common.delta_options import DeltaOptions, convolved, delta_preset, values
+from ..common.delta_options import DeltaOptions, delta_preset
+from ..common.delta_shape import gated_deltanet
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -21,20 +22,9 @@ class GatedDeltaNetOptions(DeltaOptions):
         return {"expand_v": 2}
 
 
-def rest(config: Any) -> tuple[int, int]:
-    """Widths of the decays' and the output gate's projections."""
-    return config.n_heads, values(config)
-
-
-def matrices(config: Any) -> dict[str, int]:
-    """A layer's weight matrices."""
-    width = convolved(config) + config.n_heads + sum(rest(config))
-    return {"mixer.in": config.d_model * width, "mixer.o": values(config) * config.d_model}
-
-
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The d_ffn that gives a layer as many parameters as the others have."""
-    return delta_preset(GatedDeltaNetOptions, matrices, shape, changes)
+    return delta_preset(GatedDeltaNetOptions, gated_deltanet, shape, changes)
 
 
 def mixer_class() -> type[Mixer]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...ops.fused.pointwise import gated_product, softplus
 from ..common.delta import DeltaMixer
-from . import rest
+from ..common.delta_shape import values
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -31,7 +31,7 @@ class GatedDeltaNetMixer(DeltaMixer):
     decay_rates: ClassVar[tuple[float, float]] = (1e-4, 16.0)  # not 0, which has no logarithm
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer, rest(config), config.n_heads)
+        super().__init__(config, layer, (config.n_heads, values(config)), config.n_heads)
 
     def gates(self, *rest: Tensor) -> tuple[Tensor, Tensor]:
         step, gate = rest

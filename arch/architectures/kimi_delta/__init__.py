@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...options import option
 from ...registry import register
-from ..common.delta_options import DeltaOptions, convolved, delta_preset, values
+from ..common.delta_options import DeltaOptions, delta_preset
+from ..common.delta_shape import kimi_delta
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -25,21 +26,9 @@ class KimiDeltaOptions(DeltaOptions):
         return {"expand_v": 1, "gate_rank": config.head_dim}
 
 
-def matrices(config: Any) -> dict[str, int]:
-    """A layer's weight matrices."""
-    rank = config.options.gate_rank
-    width = convolved(config) + config.n_heads + 2 * rank
-    return {
-        "mixer.in": config.d_model * width,
-        "mixer.decay": rank * config.d_model,
-        "mixer.gate": rank * values(config),
-        "mixer.o": values(config) * config.d_model,
-    }
-
-
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The d_ffn that gives a layer as many parameters as the others have."""
-    return delta_preset(KimiDeltaOptions, matrices, shape, changes)
+    return delta_preset(KimiDeltaOptions, kimi_delta, shape, changes)
 
 
 def mixer_class() -> type[Mixer]:

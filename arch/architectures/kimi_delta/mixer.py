@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import softplus
 from ..common.delta import DeltaMixer
-from ..common.delta_options import values
+from ..common.delta_shape import values
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
