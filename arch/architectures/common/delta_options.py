@@ -36,7 +36,7 @@ def delta_preset(
     if "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
         return {}  # which ModelConfig refuses
     own = options(**{name: changes[name] for name in options.names() if name in changes})
-    model = SimpleNamespace(**fields, head_dim=fields["d_model"] // fields["n_heads"])
-    derived = {name: value for name, value in own.derived(model).items() if getattr(own, name) is None}
+    model: Any = SimpleNamespace(**fields, head_dim=fields["d_model"] // fields["n_heads"])
+    derived: dict[str, Any] = {name: value for name, value in own.derived(model).items() if getattr(own, name) is None}
     model.options = replace(own, **derived)
     return {"d_ffn": ffn_beside(sum(matrices(model).values()), fields["d_model"], shape["d_ffn"])}
