@@ -61,11 +61,11 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
 
 def check_architectures(request: Request) -> None:
     """Raise InputError where a run is of an architecture from outside of this package, or of a pattern, that is not
-    what it says it is (scaling.check)."""
+    what it says it is (scaling.check); say which were checked."""
     if any(run.checked and run.arch not in ARCHS for run in request.runs):
         from ..check import check_models
 
-        check_models(request.runs)
+        request.say(f"checked {', '.join(check_models(request.runs, request.study.path))}: ok")
 
 
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
