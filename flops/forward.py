@@ -34,6 +34,13 @@ def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
     return {name: flop * kind.n_layers for name, flop in (matrices | entry_of(kind.arch).core(kind, context)).items()}
 
 
+def layers_backward(kind: ModelConfig, context: int) -> dict[str, float]:
+    """FLOP of one sequence in all layers of a kind, backward."""
+    products = {name: 2.0 * flop for name, flop in layers_products(kind, context).items()}
+    excess = entry_of(kind.arch).excess(kind, context)
+    return summed((products, {name: flop * kind.n_layers for name, flop in excess.items()}))
+
+
 def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
     """Those of `layers_products` that torch's counter does not see, as the costs declare (Entry.unseen)."""
     names = entry_of(kind.arch).unseen

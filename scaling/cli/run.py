@@ -100,7 +100,8 @@ def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
 def run_study(request: Request) -> StudyRun:
     """Everything that is missing, stage by stage."""
     check_trunks(request)
-    check_architectures(request)
+    if names := check_architectures(request):
+        request.say(f"checked {', '.join(names)}: ok")
     with request.writing():
         corpus = data_stage(request, reads_text(request))
         check_evaluations(request)  # what it reads of the corpus too

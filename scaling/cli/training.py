@@ -59,13 +59,14 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     ]
 
 
-def check_architectures(request: Request) -> None:
-    """Raise InputError where a run is of an architecture from outside of this package, or of a pattern, that is not
-    what it says it is (scaling.check)."""
-    if any(run.checked and run.arch not in ARCHS for run in request.runs):
-        from ..check import check_models
+def check_architectures(request: Request) -> list[str]:
+    """The names of the architectures from outside of this package, and of patterns, that were checked; raises
+    InputError where one is not what it says it is (scaling.check)."""
+    if all(run.arch in ARCHS or not run.checked for run in request.runs):
+        return []
+    from ..check import check_models
 
-        check_models(request.runs)
+    return check_models(request.runs, request.study.path)
 
 
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:

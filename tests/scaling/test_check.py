@@ -2,6 +2,7 @@
 fail, on mixers with one mistake each."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.mixer import Stream
 from flops import register
+from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, moved_model, small
 from scaling.study.spec import load_study
@@ -95,6 +97,29 @@ def test_each_check_sees_a_mistake(check, right, wrong):
         CHECKS[check](small("broken"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"excess": lambda cfg, n: {"mixer.inside": 27 * sum(gated_core(cfg, n).values())}},
+            "backward: flops counts .*ex",
+        ),
+        (
+            {"excess": lambda cfg, n: {}, "unseen": ("mixer.state",)},
+            r"2 x 128 tokens: forward: .* of them unseen, torch",
+        ),
+    ],
+)
+def test_the_backward_pass_and_what_is_unseen_are_counted_too(changes, message):
+    costs = ENTRIES["gla"]
+    try:
+        ENTRIES["gla"] = replace(costs, **changes)
+        with pytest.raises(AssertionError, match=r"layer 0 \(gla\): " + ".*" + message):
+            CHECKS["flop"](small("gla"))
+    finally:
+        ENTRIES["gla"] = costs
+
+
 def test_the_command(capsys):
     assert main(["gla", "--plugin", "gla"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -136,7 +161,7 @@ WRONG = [
     ),
     (
         {AFTER: AFTER + "        value = value + 0 * self.heads(self.project['key'](x)) * (self.layer == 3)\n"},
-        r"check `flop`: layer 0 \(broken\): 2 x 128 tokens: flops counts [\d,]* FLOP, torch [\d,]*;",
+        r"check `flop`: layer 0 \(broken\): 2 x 128 tokens: forward: flops counts [\d,]* FLOP, torch [\d,]*;",
     ),
     (
         {"bias=False)": "bias=layer == 3)"},
@@ -166,8 +191,9 @@ def test_a_study_of_a_wrong_mixer_ends_before_it_trains(tmp_path, changes, messa
         "training: {n_tokens: 1M, batch_tokens: 8192, lr: 1e-3}\n"
     )
     with pytest.raises(InputError, match=message) as error:
-        check_models(load_study(tmp_path / "study.yaml").runs())
+        check_models(load_study(tmp_path / "study.yaml").runs(), "study.yaml")
     assert "\n" not in str(error.value) and "--set jobs.checked=false" in str(error.value)
+    assert "`python -m scaling.check broken --plugin=tests.scaling.test_check` makes all" in str(error.value)
     unchecked = load_study(tmp_path / "study.yaml", ["jobs.checked=false"]).runs("arch=broken")
-    check_models(unchecked)
+    assert check_models(unchecked, "study.yaml") == []
     assert {run.model_dump()["checked"] for run in unchecked} == {False}

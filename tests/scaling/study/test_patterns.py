@@ -56,7 +56,7 @@ def test_a_study_names_its_patterns(tmp_path):
     for run in runs:
         heads = {kind.arch: kind.n_heads for kind in run.config.kinds}
         assert heads["llama"] == 4 and heads["hgrn2"] in (2, 3) and run.config.n_layers == 4 and not run.plugins
-    check_models(runs)
+    check_models(runs, "study.yaml")
     kept = type(runs[0]).model_validate(json.loads(json.dumps(runs[0].model_dump(mode="json"))))
     assert kept.config == runs[0].config and kept.spec_hash == runs[0].spec_hash
 
@@ -162,7 +162,8 @@ def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
         "problems: [{length: 16, pairs: 2}]\nwidths: [16]\nrates: [3e-3]\n"
     )
     for words, says in (
-        (["plan", "average.yaml"], "average-3to1-n100k-c128-s0"),
+        (["plan", "average.yaml"], "average-3to1-n60k-c128-s0"),
+        (["data", "average.yaml"], "tokens to train on"),  # refuses a corpus that is too small for a run
         (["recall", "recall.yaml", "--plugin", "average", "--dry-run"], "would train 2 of 2 units"),
     ):
         command = [sys.executable, "-m", "scaling", *words]
