@@ -153,21 +153,28 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
     for arch in surfaces.main.archs[1:]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
-        claim = surfaces.ranking(arch, best, 1.0)
-        against = [] if claim is None else _checks_against(claim)
-        hint = ""
-        if claim is None:
-            hint = "Hint, not a result, as nothing tells how sure the order of their losses is: "
-        elif against:
-            hint = f"Hint, not a result, as the order of their losses does not pass {listed(against)}: "
+        hint = _hint(surfaces.ranking(arch, best, 1.0), best)
+        believed = "" if hint else f" That {name_of(best)}'s lowest loss there is lower is believed."
         lines.append(
             f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for "
             f"the loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
-            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}."
-            + f" That {name_of(best)}'s lowest loss there is lower is believed."
-            * (not hint)
+            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}.{believed}"
         )
     return lines
+
+
+def _hint(claim: Claim | None, best: str) -> str:
+    """Why the compute of a pair is a hint alone, by the verdict on which of the two has the lower loss; "" where it is
+    believed that `best` has."""
+    if claim is None:
+        why = "nothing tells how sure the order of their losses is"
+    elif _has_lower_loss(claim) != best:
+        why = "the laws of their lowest losses order them the other way"
+    elif against := _checks_against(claim):
+        why = f"the order of their losses does not pass {listed(against)}"
+    else:
+        return ""
+    return f"Hint, not a result, as {why}: "
 
 
 def _by_counts(pair: Pair) -> str:
@@ -300,8 +307,13 @@ def _ranking_cell(claim: Claim | None) -> str:
     """Who has the lower loss, and whether to believe it; the checks that speak against it by name."""
     if claim is None:
         return ""
-    bad, better = _checks_against(claim), name_of(claim.what.partition(f" {BETTER} ")[0])
+    bad, better = _checks_against(claim), name_of(_has_lower_loss(claim))
     return f"{better}: {DO_NOT} ({', '.join(bad)})" if bad else f"{better}: {BELIEVE}"
+
+
+def _has_lower_loss(claim: Claim) -> str:
+    """Of a claim "A better than B", A."""
+    return claim.what.partition(f" {BETTER} than ")[0]
 
 
 def _checks_against(claim: Claim) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.fits.fit import NOTHING, Estimate, Fit, NotFitted
+from analysis.fits.fit import NOTHING, PASSED, Check, Claim, Estimate, Fit, NotFitted
 from analysis.fits.noise import NoisePart, SeedNoise
 from analysis.fits.pairwise import COMPUTE, Comparison
 from analysis.fits.study_fits import UnusedRun, read_fits
@@ -119,3 +119,17 @@ def test_a_count_that_says_the_opposite_is_named_with_what_it_says() -> None:
         f": worse by 1 of {len(views)} ways to count compute and size (better with {opposite}; undecided with " in line
     )
     assert all(f"undecided with {name}" in line for name in rest) and f"with {first}" not in line
+
+
+def test_a_ranking_the_other_way_is_no_ground_for_a_ratio() -> None:
+    study = read_fits(FITS)
+    lowest = replace(study.verdicts[0], c=None, best="", archs={}, reason="no curves")
+    compared = study.compared(lowest.at)
+    main = compared.main
+    assert main is not None
+    best, other = main.archs[:2]
+    for what, expected in ((f"{best} better than {other}", ""), (f"{other} better than {best}", "the other way: ")):
+        claim = Claim(what, main.range[1], 1.0, 0.99, (Check("rehearsed", PASSED, 0.5, 1.0, "a reason"),))
+        line = study_lines(replace(study, verdicts=(lowest,), comparisons=(replace(compared, rankings=(claim,)),)))[0]
+        assert ("Hint, not a result" in line) == bool(expected) and expected in line
+        assert line.endswith("is lower is believed.") != bool(expected)
