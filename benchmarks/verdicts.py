@@ -124,9 +124,9 @@ def claims(design: str, kind: str, seed: int) -> Iterator[Claimed]:
         if not 0 < n_params < math.inf:
             continue
         new = float(world.loss(n_params, n_tokens)) * math.exp(off + NOISE * rng.standard_normal())
-        ends = known.predict(n_params, n_tokens).loss.ends
-        if ends is not None:
-            yield of(judge_loss(known, n_params, n_tokens, result), "loss", ends[0] <= new <= ends[1])
+        predicted = known.predict(n_params, n_tokens)
+        if (ends := predicted.loss.ends) is not None:
+            yield of(judge_loss(known, predicted, result), "loss", ends[0] <= new <= ends[1])
     rival = rival_of(world, rng)
     try:
         rows = rows_of(DESIGNS[design](rival, rng))

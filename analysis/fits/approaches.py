@@ -196,11 +196,10 @@ def _rehearsed(result: Fit, fit: ParametricFit) -> tuple[Prediction, ...]:
     except InputError as error:
         why = str(error)
         return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in result.predictions)
-    asked = [(one, (one.n_params, one.n_tokens)) for one in result.predictions]
+    runs = [known.predict(one.n_params, one.n_tokens) for one in result.predictions]
     return tuple(
-        replace(one, rehearsed=run.loss, rests_on=run.sentence, claim=judge_loss(known, *at, result))
-        for one, at in asked
-        for run in [known.predict(*at)]
+        replace(one, rehearsed=run.loss, rests_on=run.sentence, claim=judge_loss(known, run, result))
+        for one, run in zip(result.predictions, runs, strict=True)
     )
 
 

@@ -186,9 +186,13 @@ def disjoint(cuts: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """The loss of a run that is to come, with its rehearsed interval or the reason why there is none; reach: its
-    compute over the largest that was fitted; sentence: what the interval rests on."""
+    """The loss of a run that is to come, of N, D and the unique tokens (None: all are), with its rehearsed interval or
+    the reason why there is none; reach: its compute over the largest that was fitted; sentence: what the interval rests
+    on."""
 
+    n_params: float
+    n_tokens: float
+    unique_tokens: float | None
     loss: Estimate
     reach: float
     sentence: str
@@ -264,6 +268,7 @@ class Forecast:
     def predict(
         self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
     ) -> Rehearsed:
+        run = n_params, n_tokens, unique_tokens
         loss = float(self.whole.loss(np.array([n_params]), np.array([n_tokens]), unique_tokens)[0, 0])
         reach, rehearsal = self.reach(n_params, n_tokens), self.rehearsal(n_params)
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
@@ -272,10 +277,10 @@ class Forecast:
             leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance[-1] @ slopes
             half = float(rehearsal.half_width(reach, leverage, level))
             ends = loss * math.exp(-half), loss * math.exp(half)
-            return Rehearsed(Estimate.of(loss, ends), reach, rehearsal.sentence(reach, level))
+            return Rehearsed(*run, Estimate.of(loss, ends), reach, rehearsal.sentence(reach, level))
         if rehearsal is self.beyond and why.startswith("nothing"):
             why = f"{why} at sizes beyond the largest below a cut"
-        return Rehearsed(Estimate(loss, reason=why), reach, why)
+        return Rehearsed(*run, Estimate(loss, reason=why), reach, why)
 
     def _outside(self, n_params: float, n_tokens: float) -> str | None:
         every = np.ones((1, len(self.points)), dtype=bool)

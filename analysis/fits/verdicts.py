@@ -31,6 +31,7 @@ from analysis.fits.rehearsal import (
     LEVEL,
     Forecast,
     Rehearsal,
+    Rehearsed,
     rehearse_line,
     rehearse_optimum,
     rehearse_ratio,
@@ -108,17 +109,10 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     return Claim(N_OPT, c, reach, n_opt, checks)
 
 
-def judge_loss(
-    known: Forecast,
-    n_params: float,
-    n_tokens: float,
-    fit: Fit | None,
-    unique_tokens: float | None = None,
-    level: float = LEVEL,
-) -> Claim:
-    """The verdict on the rehearsed interval of the loss of a run. fit: of the surface (None: nothing tells whether the
-    points refute its form)."""
-    run, rehearsal = known.predict(n_params, n_tokens, unique_tokens, level), known.rehearsal(n_params)
+def judge_loss(known: Forecast, run: Rehearsed, fit: Fit | None) -> Claim:
+    """The verdict on the rehearsed interval of the loss of a run, of `known.predict`. fit: of the surface (None:
+    nothing tells whether the points refute its form)."""
+    rehearsal = known.rehearsal(run.n_params)
     loss, high = run.loss.value or math.nan, run.loss.high
     if high is None:
         rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
@@ -128,11 +122,11 @@ def judge_loss(
             f"{WIDE - 1:.0%})"
         )
         rehearsed = _check("rehearsed", high / loss, WIDE, words)
-    at = np.array([n_params]), np.array([n_tokens]), unique_tokens
+    at = np.array([run.n_params]), np.array([run.n_tokens]), run.unique_tokens
     changed = [(name, None if laws is None else float(laws.loss(*at)[0, 0])) for name, laws in known.without]
     reach = max(run.reach, 1.0)
     checks = (
-        _inside(known.points, n_params, n_tokens, reach, ""),
+        _inside(known.points, run.n_params, run.n_tokens, reach, ""),
         _fits(fit),
         rehearsed,
         _stable("the loss", loss, changed, WIDE if high is None else high / loss),

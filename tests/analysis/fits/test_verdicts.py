@@ -114,7 +114,8 @@ def test_a_loss_that_one_size_decides_is_not_believed():
     points = profiles()
     largest = points.n_params >= np.unique(points.n_params)[-3]
     off = replace(points, loss=points.loss * np.where(largest, 0.9, 1.0))
-    claim = judge_loss(forecast(off), float(TRUTH.n_opt(5e20)), float(TRUTH.d_opt(5e20)), None)
+    known = forecast(off)
+    claim = judge_loss(known, known.predict(float(TRUTH.n_opt(5e20)), float(TRUTH.d_opt(5e20))), None)
     assert not claim.believed and {check.state for check in claim.checks[2:]} != {"passed"}
 
 
