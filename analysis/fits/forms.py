@@ -214,8 +214,7 @@ class Form:
         alpha, beta = theta[:, ALPHA], theta[:, ALPHA if self.tied else BETA]
         terms = np.where(theta[:, A:ALPHA] > FLOOR, np.exp(theta[:, A:ALPHA]), 0.0)
         a, b = terms[:, 0] * np.exp(alpha * data.centre_n), terms[:, 1] * np.exp(beta * data.centre_d)
-        exponents = np.stack([alpha, beta], 1)
-        at_bound = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9)) | (terms <= 0)
+        at_bound = _at_end(np.stack([alpha, beta], 1), BOUNDS) | (terms <= 0)
         return Surface(theta[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
@@ -232,6 +231,11 @@ class Form:
         has = [surface.E > 0, surface.A > 0, surface.B > 0]
         ends = dict(zip(self.ranges, at_bound, strict=True))
         return np.array([*has, *(not ends[name] for name in self.unknowns[ALPHA:])], dtype=bool)
+
+
+def _at_end(values: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
+    """Which values, all above 0, lie at an end of their range."""
+    return np.asarray((values <= ends[0] * (1 + 1e-9)) | (values >= ends[1] * (1 - 1e-9)))
 
 
 class OverTraining(Form):
@@ -372,8 +376,8 @@ class OuterExponent(Form):
     def surface(self, theta: np.ndarray, data: Data) -> tuple[Surface, np.ndarray]:
         plain, at_bound = super().surface(theta, data)
         gamma = theta[:, OUTER]
-        at_end = (gamma <= GAMMA[0] * (1 + 1e-9)) | (gamma >= GAMMA[1] * (1 - 1e-9))
-        return self._scaled(replace(plain, gamma=gamma), data.unit, 1), np.column_stack([at_bound, at_end])
+        at_bound = np.column_stack([at_bound, _at_end(gamma, GAMMA)])
+        return self._scaled(replace(plain, gamma=gamma), data.unit, 1), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
         plain = super().theta(self._scaled(surface, data.unit, -1), data)

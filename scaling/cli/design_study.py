@@ -112,10 +112,8 @@ def design(question: Question, report: Callable[[str, float], None]) -> dict[str
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
     family = list(candidates(price, budget, question.cap, question.share, question.least_size))
     if not family:
-        unit, most = (
-            "s" if question.timed else "FLOP",
-            most_cost(price, question.cap, question.least_size, question.share),
-        )
+        unit = "s" if question.timed else "FLOP"
+        most = most_cost(price, question.cap, question.least_size, question.share)
         used = f" ({_two_digits(most * question.budget / budget, math.floor)} {unit} can be used)"
         raise InputError(
             f"scaling design: no study of the family costs {flop(question.budget)} {unit}: "

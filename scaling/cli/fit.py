@@ -89,8 +89,10 @@ class FitOptions:
             curve=CURVE if draws_curves else 0,
         )
         of_parametric: dict[str, object] = {
-            **{"--objective": self.objective, "--huber-delta": self.huber_delta},
-            **{"--form": self.form, "--predict": self.predict},
+            "--objective": self.objective,
+            "--huber-delta": self.huber_delta,
+            "--form": self.form,
+            "--predict": self.predict,
         }
         of_envelope = {"--optimum": self.optimum, "--near-sizes": self.near_sizes}
         of_isoflop = {"--minimum": self.minimum}
