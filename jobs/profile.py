@@ -46,7 +46,7 @@ time_factor: 1.5            # a time limit over what is expected
 pack_minutes: 15            # short runs share an array element up to so long; 0: one run each
 eval_elements: 100          # evaluations are spread over at most so many array elements
 # max_array_size: 1001      # default: SLURM's own
-# max_running: 16           # array elements at once; default: no limit
+# max_running: 16           # array elements of a submission at once; default: no limit
 max_restarts: 5             # of one array element, in a row and without a newer saved state
 requeue: true               # false: the site forbids it; submit again where a time limit ended a run
 signal_s: 180               # notice before the time limit, to save the state
