@@ -17,7 +17,6 @@ from arch.amounts import counted
 from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
-from scaling.study.jobs_schema import Cluster
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec
 
