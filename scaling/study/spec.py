@@ -14,6 +14,7 @@ from typing import Any
 from arch.amounts import counted
 from arch.config import PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
+from arch.outside import modules_of
 from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
@@ -73,6 +74,11 @@ class StudySpec(StudyFile):
         named = [section.lr_law for section in (self.training, self.set_training, *overrides)]
         varied = fields_of(self.grid.axes).get("training.lr_law", [])
         return list(dict.fromkeys([*(law for law in named if law is not None), *varied]))
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules from outside that it names: its plugins, and those of its evaluation tasks."""
+        return list(dict.fromkeys([*self.plugins, *modules_of(self.evaluation.tasks or ())]))
 
     @property
     def origin(self) -> str:
