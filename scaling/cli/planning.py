@@ -75,7 +75,10 @@ def timed_plan(request: Request) -> TimedPlan:
     expected = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
     made.outlook.append(str(expected))
-    made.notes += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
+    made.notes += [f"learning rates (lr: law) are those of {file.path}" for file in request.lock.laws]
+    if request.study.recipe is not None:
+        laws = dict(item for file in request.lock.laws for item in file.law.laws.items())
+        made.notes += [f"{arch}: {laws[arch].formula}" for arch in request.study.grid.archs if arch in laws]
     try:
         request.check_runs()
     except InputError as error:
