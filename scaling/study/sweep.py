@@ -199,13 +199,15 @@ def not_swept(study: StudySpec) -> str | None:
 
 def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     """What all runs of the sweep have in common. Raises InputError where they have not."""
-    stated, batch = sweep.training.betas, sweep.training.beta2_batch_tokens
+    stated, given = sweep.training.betas, given_in(sweep.training)
+    batch = sweep.recipe.stated_batch(given) if sweep.recipe else given.get("beta2_batch_tokens")
     shared: dict[str, Any] = {}
     runs = sweep.runs()
     for run in runs:
         training = run.training
         recipe: dict[str, Any] = {"vocab_size": run.config.vocab_size, "context_length": run.context_length}
-        recipe |= {"schedule": schedule_of(training.model_dump())} | {key: getattr(training, key) for key in OPTIMIZER}
+        recipe |= {"schedule": schedule_of(training.model_dump()), "rules": run.rules}
+        recipe |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
         second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
         recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
         for key, value in recipe.items():
@@ -219,8 +221,8 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     warmup = [run.training.warmup_tokens for run in runs]
     return Recipe(
         tokenizer=portable(sweep.corpus.tokenizer),
-        **{key: shared[key] for key in ("vocab_size", "context_length", "schedule")},
-        optimizer={key: shared[key] for key in (*OPTIMIZER, "betas")},
+        **{key: shared[key] for key in ("vocab_size", "context_length", "schedule", "rules")},
+        optimizer={key: shared[key] for key in (*OPTIMIZER, "betas") if key in shared},
         model={arch: _alike([run for run in runs if run.arch == arch]) for arch in sweep.grid.archs},
         beta2_batch_tokens=batch,
         warmup_tokens=[min(warmup), max(warmup)],
