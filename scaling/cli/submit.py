@@ -84,9 +84,9 @@ class SubmitOptions:
 def submit(study: RunsOptions, options: SubmitOptions) -> None:
     """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
     request, dry_run = study.request(), options.dry_run
-    _warn(check_evaluations(request, data_later=dry_run))
+    later = check_evaluations(request, data_later=dry_run)
     request.check_rates()
-    _warn(check_corpus(request, data_later=dry_run))
+    later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
         check_architectures(request)
@@ -102,7 +102,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
             settle(records.submissions(request.study.directory))
         drafted = draft(request, profile, options, ask_slurm=not silence)
         changed = changed_code((run, request.rundir(run)) for run in request.runs)
-        _warn([*confounded(request.runs), *_without_memory(request.runs), *changed])
+        _warn([*later, *confounded(request.runs), *_without_memory(request.runs), *changed])
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
