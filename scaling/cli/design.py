@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.arguments import file_to_write
-from arch.commands import Plugins
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
 
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
-from .options import AsJson, DryRun, print_json
+from .options import Architectures, AsJson, DryRun, print_json
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -35,11 +34,10 @@ Text = str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
+class QuestionOptions(Architectures):
     """What is asked, of which architectures, and within which budget."""
 
     arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")]
-    plugin: Plugins = None
     ask: Annotated[
         str,
         typer.Option(
@@ -56,9 +54,9 @@ class QuestionOptions:
 
     def check(self) -> None:
         """Raise InputError for options that no question is made of."""
-        from arch.registry import KNOWN, load_plugins
+        from arch.registry import KNOWN
 
-        load_plugins(self.plugin or [])
+        self.load()
         for name in self.arch:
             if name not in KNOWN:
                 raise InputError(f"--arch: {name!r}{choice(name, list(KNOWN))}")
