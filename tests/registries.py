@@ -23,9 +23,8 @@ def as_registered() -> Iterator[None]:
         for table, contents in zip(tables, before, strict=True):
             table.clear()
             table.update(contents)
+        names = {name for architecture in added for name in (architecture.module, architecture.plugin) if name}
+        for name in {*names, *code_places(tuple(sorted(names)))} - modules:
+            sys.modules.pop(name, None)
         code_places.cache_clear()
         code_digests.cache_clear()
-        for name in {
-            name for architecture in added for name in (architecture.module, architecture.plugin) if name
-        } - modules:
-            sys.modules.pop(name, None)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.arguments import file_to_write
-from arch.commands import Plugins
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
 from flops.quantity import MOST_GPUS, quantity, whole
 
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
-from .options import AsJson, DryRun, print_json
+from .options import Architectures, AsJson, DryRun, print_json
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -36,17 +35,16 @@ Text = str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
+class QuestionOptions(Architectures):
     """What is asked, of which architectures, and within which budget."""
 
     arch: Annotated[list[str] | None, typer.Option(help="An architecture; repeatable.")] = None
-    study: Annotated[
+    judge: Annotated[
         Text,
         typer.Option(
             metavar="FILE", help="Judge this study file instead: are optima inside its runs, what does it cost."
         ),
     ] = None
-    plugin: Plugins = None
     ask: Annotated[
         str,
         typer.Option(
@@ -60,16 +58,16 @@ class QuestionOptions:
     gpu_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes of one GPU of --device.")] = None
     wall_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes on this machine's cores.")] = None
     device: Annotated[str, typer.Option(help=f"Device that times are of: {', '.join(DEVICES)} (one core).")] = "h200"
-    gpus: Annotated[str, typer.Option(help="With --study: GPUs of a lease.")] = "1"
-    lease_minutes: Annotated[str, typer.Option(help="With --study: minutes of a lease.")] = "30"
+    gpus: Annotated[str, typer.Option(help="With --judge: GPUs of a lease.")] = "1"
+    lease_minutes: Annotated[str, typer.Option(help="With --judge: minutes of a lease.")] = "30"
 
     def check(self) -> None:
         """Raise InputError for options that no question is made of."""
-        from arch.registry import KNOWN, load_plugins
+        from arch.registry import KNOWN
 
-        load_plugins(self.plugin or [])
+        self.load()
         if not self.archs:
-            raise InputError("scaling design: give --arch, or a file to judge by --study")
+            raise InputError("scaling design: give --arch, or a file to --judge")
         for name in self.archs:
             if name not in KNOWN:
                 raise InputError(f"--arch: {name!r}{choice(name, list(KNOWN))}")
@@ -206,7 +204,7 @@ def design(
     from .design_study import design as answer
 
     started = time.monotonic()
-    if asked.study is not None:
+    if asked.judge is not None:
         return _judge(asked, runs, worlds, output)
     asked.check()
     amount = asked.amount()
@@ -283,9 +281,9 @@ def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, outpu
     if given := [option for option, value in others.items() if value]:
         raise InputError(f"--study: the file says what {given[0]} does: leave one of the two out")
     load_plugins(asked.plugin or [])
-    assert asked.study is not None
+    assert asked.judge is not None
     seed_noise, _ = worlds.noise(None)
-    judged = judge(asked.study, worlds.pilot, Noise(seed_noise), asked.lease())
+    judged = judge(asked.judge, worlds.pilot, Noise(seed_noise), asked.lease())
     if output.as_json:
         print_json(judged.to_dict())
     else:

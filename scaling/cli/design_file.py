@@ -1,4 +1,4 @@
-"""`scaling design --study`: whether a study file's own runs hold the optima that it is to find, what they will tell of
+"""`scaling design --judge`: whether a study file's own runs hold the optima that it is to find, what they will tell of
 the exponent of N_opt, and how many leases of a machine all of it takes."""
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ def _place(module: str) -> Path | None:
         return None
     if spec is None:
         return None
-    if folders := list(spec.submodule_search_locations or ()):
-        return Path(folders[0]).resolve()
-    return Path(spec.origin).resolve() if spec.has_location and spec.origin else None
+    origin = spec.origin if spec.has_location else None
+    place = next(iter(spec.submodule_search_locations or ()), origin)  # a package's folder
+    return Path(place).resolve() if place is not None and Path(place).exists() else None
 
 
 def _sources(place: Path) -> Iterator[Path]:

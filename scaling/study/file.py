@@ -6,7 +6,7 @@ import hashlib
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from arch.registry import KNOWN, load_plugins
 from .axes import SECTIONS, fields_of, short
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
+from .patterns import PatternsOfStudy
 from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
@@ -134,6 +135,23 @@ def import_plugins(raw: dict[str, Any], where: str) -> None:
         load_plugins(word for word in words if isinstance(word, str) and word)
     except InputError as error:
         raise InputError(f"{where}: plugins: {error}") from None
+
+
+class _Architectures(Section):
+    architectures: PatternsOfStudy
+
+
+def register_architectures(plugins: Iterable[str], study: str | Path | None) -> None:
+    """Import plugins that the user named, and those of a study file, whose patterns are registered; what else it says
+    is not judged. Raises InputError."""
+    load_plugins(plugins)
+    if study is None:
+        return
+    file = find_study(study)
+    raw = read_mapping(file, "study", HINT)
+    if not came_with_others(file):
+        import_plugins(raw, str(file))
+    validate(_Architectures, {"architectures": raw.get("architectures", {})}, str(file), [])
 
 
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

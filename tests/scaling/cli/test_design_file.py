@@ -1,4 +1,4 @@
-"""`scaling design --study`: optima outside of a study's own runs, and leases."""
+"""`scaling design --judge`: optima outside of a study's own runs, and leases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def study(folder: Path, **more: Any) -> Path:
 
 
 def test_the_published_study_is_refused_by_its_own_surfaces():
-    words = ["design", "--study", str(PUBLISHED / "study.yaml"), "--pilot", str(PUBLISHED), "--json"]
+    words = ["design", "--judge", str(PUBLISHED / "study.yaml"), "--pilot", str(PUBLISHED), "--json"]
     result = CliRunner().invoke(app, words)
     assert isinstance(result.exception, InputError)
     assert "the optimum of llama at 1.07e15 FLOP" in str(result.exception)
@@ -97,8 +97,8 @@ def test_what_is_wrong_is_one_line(tmp_path, words, message):
 
 def test_a_grid_of_points_and_one_without_budgets_are_refused(tmp_path):
     axes = {"archs": ["llama"], "sizes": ["98k"], "axes": {"training.lr": [1e-3, 2e-3]}}
-    result = CliRunner().invoke(app, ["design", "--study", str(study(tmp_path, grid=axes))])
+    result = CliRunner().invoke(app, ["design", "--judge", str(study(tmp_path, grid=axes))])
     assert "its axes make it several studies" in str(result.exception)
     two = {"archs": ["llama"], "sizes": ["98k", "221k"]}
-    result = CliRunner().invoke(app, ["design", "--study", str(study(tmp_path, grid=two))])
+    result = CliRunner().invoke(app, ["design", "--judge", str(study(tmp_path, grid=two))])
     assert "llama: no budget has three sizes" in str(result.exception) and "stage" in result.stdout

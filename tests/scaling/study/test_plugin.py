@@ -49,7 +49,7 @@ class Page:
     def process(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
         """A line of the page: `scaling`, `flops` or `python`, this checkout's."""
         first, *rest = shlex.split(line)
-        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "flops.cli"]}[first]
+        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "scaling.cli.flops"]}[first]
         path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
         words = [sys.executable, *command, *rest]
