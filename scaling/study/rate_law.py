@@ -165,7 +165,7 @@ class Recipe(Section):
     warmup_tokens: list[int]
     """[fewest, most] tokens of warm-up."""
     rules: dict[str, str] = {}
-    """What the batch and the weight decay of each run followed, of the section recipe."""
+    """What batch, betas and weight decay of each run followed, of the section recipe."""
     corpus_fingerprint: str | None
     loss: str
     """The loss that the rates were compared by."""
