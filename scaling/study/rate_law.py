@@ -21,7 +21,7 @@ REACH = 4.0  # a sweep's rates within this factor of the lowest loss's, and at l
 Term = Literal["n_params", "n_tokens", "batch_tokens"]
 TERMS: tuple[Term, ...] = ("n_params", "n_tokens", "batch_tokens")
 WORDS = {"n_params": "N", "n_tokens": "D", "batch_tokens": "batch"}
-OPTIMIZER = ("weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
+OPTIMIZER = ("optimizer", "weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def _check_recipe(recipe: Recipe, path: Path, run: RunSpec, asked: LawRate, orig
     of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": run.config.vocab_size}
     of_run |= {"schedule": asked.schedule}
     of_run |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
-    of_law = recipe.model_dump() | recipe.optimizer
+    of_law = recipe.model_dump() | {"optimizer": "adamw"} | recipe.optimizer  # older files have AdamW's alone
     for key, value in of_run.items():
         if of_law.get(key) != value:
             raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
