@@ -11,8 +11,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from arch.amounts import count
-
 from .schedule import WSD
 from .training_rules import HIGHEST_BETA2, LAW, LOWEST_BETA2, Keys, Sized, horizon_of, or_default
 from .types import Amount, Count, Number, Positive, Section
@@ -83,8 +81,8 @@ class TrainingRecipe(Section):
     def words(self) -> dict[str, str]:
         """The rules in words, by the key of `training` that they give: those that a law of rates depends on."""
         return {
-            BATCH: f"{self.batch_tokens:,} (D / {count(self.at_tokens)})^{self.batch_exponent:g}",
-            BETAS: f"0.9 and 0.5^(B / {count(round(self.tokens_to_half))})",
+            BATCH: f"{self.batch_tokens:,} (D / {self.at_tokens:,})^{self.batch_exponent:g}",
+            BETAS: f"0.9 and 0.5^(B / {round(self.tokens_to_half):,})",
             WEIGHT_DECAY: f"B / (lr tau D), tau = {self.timescale:g} (D / N)^{self.timescale_exponent:g}",
         }
 

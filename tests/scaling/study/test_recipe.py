@@ -55,7 +55,7 @@ def test_the_batch_follows_the_tokens_to_whole_sequences_and_beta2_the_batch(tmp
     assert run.training.batch_tokens == wanted and run.training.batch_tokens % 64 == 0
     halves = wanted * math.log(0.5) / math.log(run.training.betas[1])
     assert halves == pytest.approx(4_096 * math.log(0.5) / math.log(0.95), rel=1e-3)
-    assert run.rules["batch_tokens"] == "4,096 (D / 1M)^0.4"
+    assert run.rules["batch_tokens"] == "4,096 (D / 1,000,000)^0.4"
     other = run_of(study(tmp_path, {"lr": 1e-3, "n_tokens": length}, {"half_life": 500_000}))
     assert other.training.betas == [0.9, pytest.approx(0.5 ** (wanted / 500_000), abs=1e-6)]
 
@@ -165,8 +165,8 @@ def test_a_law_of_the_recipes_sweep_holds_for_runs_by_the_same_rules(tmp_path):
     [
         ({"weight_decay": 0.1}, {}, "its sweep had weight_decay B / (lr tau D), tau = 1.08 (D / N)^-0.53, the run has"),
         ({}, {"timescale": 2.0}, "the run has B / (lr tau D), tau = 2 (D"),
-        ({"betas": [0.9, 0.95]}, {}, "its sweep had betas 0.9 and 0.5^(B / 55.4k), the run has given by hand"),
-        ({"batch_tokens": 4_096}, {}, "its sweep had batch_tokens 4,096 (D / 1M)^0.4, the run has given by hand"),
+        ({"betas": [0.9, 0.95]}, {}, "its sweep had betas 0.9 and 0.5^(B / 55,351), the run has given by hand"),
+        ({"batch_tokens": 4_096}, {}, "had batch_tokens 4,096 (D / 1,000,000)^0.4, the run has given by hand"),
         ({"schedule": "constant"}, {}, "its sweep had schedule schedule wsd"),
     ],
 )
