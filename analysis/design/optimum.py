@@ -41,15 +41,12 @@ def budgets_of(runs: Sequence[Run], worlds: Sequence[World]) -> list[Budget]:
         c, (low, high) = run.per_token * run.n_tokens, ends.get(run.n_params, (math.inf, 0.0))
         ends[run.n_params] = min(low, c if run.branch else CURVE * c), max(high, c)
     costs = {run.n_params: run.per_token for run in runs}
-    if len(costs) < LEAST_SIZES:
-        return []
-    sizes = np.array(sorted(costs))
-    cost = Cost(np.log(sizes), np.log([costs[n] for n in sizes]), "exact")
     budgets = []
     for log_c in _clusters(sorted({math.log(run.per_token * run.n_tokens) for run in runs})):
-        at = [n for n in sizes if math.log(ends[n][0]) - SAME <= log_c <= math.log(ends[n][1]) + SAME]
+        at = [n for n in sorted(costs) if math.log(ends[n][0]) - SAME <= log_c <= math.log(ends[n][1]) + SAME]
         if len(at) < LEAST_SIZES:
             continue
+        cost = Cost(np.log(at), np.log([costs[n] for n in at]), "exact")
         log_n = np.array([float(world.log_n_opt(log_c, cost)) for world in worlds])
         inside = float(np.mean((math.log(at[0]) < log_n) & (log_n < math.log(at[-1]))))
         low, middle, high = np.exp(np.quantile(log_n, (0.1, 0.5, 0.9))).tolist()

@@ -194,7 +194,7 @@ def design(
 
     Says how precise its answer will be. Sizes, tokens, seeds and branches are chosen by simulating studies through the
     project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
-    docs/design.md says what the numbers mean. With --study a study file is judged, and refused where optima lie outside
+    docs/design.md says what the numbers mean. With --judge a study file is judged, and refused where optima lie outside
     of its own runs.
     """
     from analysis.design.study_file import Setting
@@ -265,7 +265,6 @@ def design(
 def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions) -> None:
     """Judge a study file. Raises InputError where an optimum lies outside of its runs, after the tables."""
     from analysis.design.worlds import Noise
-    from arch.registry import load_plugins
 
     from .design_file import judge, show_judged
 
@@ -279,8 +278,8 @@ def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, outpu
         },
     }
     if given := [option for option, value in others.items() if value]:
-        raise InputError(f"--study: the file says what {given[0]} does: leave one of the two out")
-    load_plugins(asked.plugin or [])
+        raise InputError(f"--judge: the file says what {given[0]} does: leave one of the two out")
+    asked.load()
     assert asked.judge is not None
     seed_noise, _ = worlds.noise(None)
     judged = judge(asked.judge, worlds.pilot, Noise(seed_noise), asked.lease())

@@ -71,23 +71,30 @@ def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStu
 
     from analysis.design.check import expect, middle_of
     from analysis.design.optimum import budgets_of
-    from analysis.design.worlds import literature
+    from analysis.design.worlds import literature, pooled
 
     study = load_study(name, own=True)
     runs = study.runs()
     if any(run.point for run in runs):
         raise InputError(f"{study.path}: its axes make it several studies: judge a file of each point")
     runs_of, vocabulary = runs_by_arch(runs, study.fit), {run.arch: run.config.vocab_size for run in runs}
-    priors: dict[str, Prior] = read_pilot(pilot, list(runs_of)).priors if pilot else {}
+    priors: dict[str, Prior] = read_pilot(pilot, list(runs_of), others=True).priors if pilot else {}
+    if pilot and not priors:
+        raise InputError(f"--pilot {pilot}: has no runs of {', '.join(runs_of)}: leave it out")
+    others = pooled(list(priors.values()))
     budgets, half_a = dict[str, list["Budget"]](), dict[str, float]()
     for arch, of_arch in runs_of.items():
-        prior = priors.get(arch) or literature(vocabulary[arch], middle_of(of_arch))
-        priors[arch] = prior
+        if arch not in priors:
+            priors[arch] = others or literature(vocabulary[arch], middle_of(of_arch))
+        prior = priors[arch]
         random = np.random.default_rng(0)
         budgets[arch] = budgets_of(of_arch, [prior.draw(random) for _ in range(WORLDS)])
         half_a[arch] = expect(of_arch, vocabulary[arch], noise, prior=prior).half_a
     stages, notes = stages_of(study, lease)
-    notes = [f"worlds: {'; '.join(sorted({prior.source for prior in priors.values()}))}", *notes]
+    archs_of: dict[str, list[str]] = {}
+    for arch, prior in priors.items():
+        archs_of.setdefault(prior.source, []).append(arch)
+    notes = [*(f"worlds of {', '.join(archs)}: {source}" for source, archs in archs_of.items()), *notes]
     return JudgedStudy(study.path, budgets, half_a, stages, lease, notes)
 
 

@@ -149,7 +149,7 @@ def recipe_lines(study: StudySpec) -> list[str]:
     given |= {"training": given_in(study.training) | given_in(study.set_training)}
     given |= {"grid.axes": {short(field): values for field, values in fields_of(study.grid.axes).items()}}
     lines = []
-    for rule, line in study.recipe.lines(study.training.betas[1]).items():
+    for rule, line in study.recipe.lines.items():
         hand = [f"{place}.{key}" for place, keys in given.items() for key in BY_HAND[rule] if keys.get(key) is not None]
         what = f"recipe: by hand: {', '.join(hand)}, in the place of {line}" if hand else f"recipe: {line}"
         lines.append(what)

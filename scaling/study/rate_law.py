@@ -21,7 +21,7 @@ REACH = 4.0  # a sweep's rates within this factor of the lowest loss's, and at l
 Term = Literal["n_params", "n_tokens", "batch_tokens"]
 TERMS: tuple[Term, ...] = ("n_params", "n_tokens", "batch_tokens")
 WORDS = {"n_params": "N", "n_tokens": "D", "batch_tokens": "batch"}
-OPTIMIZER = ("weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
+OPTIMIZER = ("optimizer", "weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Recipe(Section):
     warmup_tokens: list[int]
     """[fewest, most] tokens of warm-up."""
     rules: dict[str, str] = {}
-    """What the batch and the weight decay of each run followed, of the section recipe."""
+    """What batch, betas and weight decay of each run followed, of the section recipe."""
     corpus_fingerprint: str | None
     loss: str
     """The loss that the rates were compared by."""

@@ -22,7 +22,7 @@ from flops.ladder import Ladder, rung
 
 from .model_section import model_changes
 from .rate_law import OPTIMIZER, TERMS, WORDS, Rate, RateLaw, Recipe, Term
-from .recipe import BATCH, decay_at
+from .recipe import BATCH, BETAS, decay_at
 from .run import FollowedLaw, LawRate, RunSpec
 from .schedule import CONSTANT
 from .spec import StudySpec
@@ -212,10 +212,12 @@ def _check_recipe(recipe: Recipe, path: Path, run: RunSpec, asked: LawRate, orig
     of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": run.config.vocab_size}
     of_run |= {"schedule": asked.schedule}
     of_run |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
-    of_law = recipe.model_dump() | recipe.optimizer
+    of_law = recipe.model_dump() | {"optimizer": "adamw"} | recipe.optimizer  # older files have AdamW's alone
     for key, value in of_run.items():
         if of_law.get(key) != value:
             raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
+    if BETAS in run.rules:
+        return
     with reading(path, "sweep again"):
         first, second = recipe.optimizer["betas"]
         if recipe.beta2_batch_tokens is not None:

@@ -11,18 +11,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from arch.amounts import count
-
 from .schedule import WSD
-from .training_rules import LAW, Keys, Sized, horizon_of, or_default
+from .training_rules import HIGHEST_BETA2, LAW, LOWEST_BETA2, Keys, Sized, horizon_of, or_default
 from .types import Amount, Count, Number, Positive, Section
 
-BATCH, WEIGHT_DECAY = "batch_tokens", "weight_decay"
+BATCH, BETAS, WEIGHT_DECAY = "batch_tokens", "betas", "weight_decay"
+USUAL_BETA2 = 0.95  # at recipe.batch_tokens
 # rule: the keys of training that take its place
 BY_HAND = {
     "lr": ("lr",),
     BATCH: ("batch_tokens", "min_steps"),
-    "beta2": ("betas", "beta2_batch_tokens"),
+    BETAS: ("betas", "beta2_batch_tokens"),
     WEIGHT_DECAY: ("weight_decay",),
     "schedule": ("schedule",),
 }
@@ -32,13 +31,15 @@ class TrainingRecipe(Section):
     """Rules for the keys of `training` that the study leaves out."""
 
     batch_tokens: Count
-    """The batch of a run on `at_tokens` tokens, in the place of `training.batch_tokens`; the second of `betas` is
-    stated for it, so that its average forgets half within the same tokens at every batch (Marek et al. 2025)."""
+    """The batch of a run on `at_tokens` tokens, in the place of `training.batch_tokens`."""
     at_tokens: Amount
     """The tokens of the run that `batch_tokens` is for."""
     batch_exponent: Annotated[Number, Field(ge=0, le=1)] = 0.4
     """A run on D tokens has a batch of `batch_tokens` (D / `at_tokens`)^this, to whole sequences; 0.38 in Bergsma et
     al. 2025."""
+    half_life: Amount | None = None
+    """Tokens within which AdamW's second average forgets half: beta2 is clip(0.5^(batch / this), 0.9, 0.9999) (Marek et
+    al. 2025); null takes those of a beta2 of 0.95 at `batch_tokens`."""
     timescale: Positive = 1.08
     """tau = B / (lr weight_decay D), the share of a run's tokens that its weights average over, is this times (D / N)^
     `timescale_exponent`, which gives `training.weight_decay` (Bergsma et al. 2025)."""
@@ -50,52 +51,51 @@ class TrainingRecipe(Section):
         return self.timescale * (n_tokens / n_params) ** self.timescale_exponent
 
     def fill(self, given: Keys, model: Sized) -> tuple[Keys, dict[str, str]]:
-        """The keys of a run's training with those that the rules give, and the rules that decide its batch and weight
-        decay, in words. A weight decay waits for the rate of a law: `decay_at`."""
+        """The keys of a run's training with those that the rules give, and those rules in words that a law of rates
+        depends on. A weight decay waits for the rate of a law: `decay_at`."""
         horizon = horizon_of(given, model)
         if horizon is None:
             return given, {}
         rules = {rule for rule, keys in BY_HAND.items() if not any(given.get(key) is not None for key in keys)}
-        filled, words = dict(given), dict[str, str]()
+        filled = dict(given)
         if "schedule" in rules:
             filled["schedule"] = WSD
         if "lr" in rules:
             filled["lr"] = LAW
-        if "beta2" in rules:
-            filled["beta2_batch_tokens"] = self.batch_tokens
         if BATCH in rules:
-            words[BATCH] = self.batch_rule
             filled |= _whole_batch(self.batch_tokens * (horizon / self.at_tokens) ** self.batch_exponent, given, model)
-        if WEIGHT_DECAY in rules:
-            words[WEIGHT_DECAY] = self.decay_rule
-            if filled["lr"] != LAW:
-                tau = self.tau(model.n_params(), horizon)
-                filled[WEIGHT_DECAY] = decay_at(filled["lr"], or_default(filled, BATCH), horizon, tau)
-        return filled, words
+        batch = or_default(filled, BATCH)
+        if BETAS in rules:
+            beta2 = min(max(0.5 ** (batch / self.tokens_to_half), LOWEST_BETA2), HIGHEST_BETA2)
+            filled[BETAS] = [or_default({}, BETAS)[0], round(beta2, 6)]
+        if WEIGHT_DECAY in rules and filled["lr"] != LAW:
+            filled[WEIGHT_DECAY] = decay_at(filled["lr"], batch, horizon, self.tau(model.n_params(), horizon))
+        return filled, {rule: words for rule, words in self.words.items() if rule in rules}
 
     @property
-    def batch_rule(self) -> str:
-        return f"{self.batch_tokens:,} (D / {count(self.at_tokens)})^{self.batch_exponent:g}"
+    def tokens_to_half(self) -> float:
+        """Tokens within which AdamW's second average forgets half."""
+        return self.half_life or self.batch_tokens * math.log(0.5) / math.log(USUAL_BETA2)
 
     @property
-    def decay_rule(self) -> str:
-        return f"B / (lr tau D), tau = {self.timescale:g} (D / N)^{self.timescale_exponent:g}"
+    def words(self) -> dict[str, str]:
+        """The rules in words, by the key of `training` that they give: those that a law of rates depends on."""
+        return {
+            BATCH: f"{self.batch_tokens:,} (D / {self.at_tokens:,})^{self.batch_exponent:g}",
+            BETAS: f"0.9 and 0.5^(B / {round(self.tokens_to_half):,})",
+            WEIGHT_DECAY: f"B / (lr tau D), tau = {self.timescale:g} (D / N)^{self.timescale_exponent:g}",
+        }
 
-    def stated_batch(self, given: Keys) -> int | None:
-        """The batch that the second of `betas` is stated for; None where betas are given without one."""
-        batch: int | None = given.get("beta2_batch_tokens")
-        return self.batch_tokens if not any(given.get(key) is not None for key in BY_HAND["beta2"]) else batch
-
-    def lines(self, beta2: float) -> dict[str, str]:
-        """The rules of BY_HAND with their sources, a line each. beta2: what the second of `betas` is stated as."""
-        half_life = count(round(self.batch_tokens * math.log(0.5) / math.log(beta2))) if 0 < beta2 < 1 else "0"
+    @property
+    def lines(self) -> dict[str, str]:
+        """The rules of BY_HAND with their sources, a line each."""
+        bergsma, marek = "Bergsma et al. 2025, arXiv 2505.13738", "Marek et al. 2025, arXiv 2507.07101"
         return {
             "lr": "lr by the law of a sweep, ln lr = k + a ln N + b ln D, with the slopes a and b shared by all "
             "architectures unless a test tells them apart",
-            BATCH: f"batch_tokens = {self.batch_rule} (Bergsma et al. 2025, arXiv 2505.13738)",
-            "beta2": f"beta2 = {beta2:g}^(B / {self.batch_tokens:,}), a half-life of {half_life} tokens (Marek et al. "
-            f"2025, arXiv 2507.07101)",
-            WEIGHT_DECAY: f"weight_decay = {self.decay_rule} (Bergsma et al. 2025, arXiv 2505.13738)",
+            BATCH: f"batch_tokens = {self.words[BATCH]} ({bergsma})",
+            BETAS: f"betas = {self.words[BETAS]}, which forgets half within the same tokens at every batch ({marek})",
+            WEIGHT_DECAY: f"weight_decay = {self.words[WEIGHT_DECAY]} ({bergsma})",
             "schedule": "schedule wsd: every run decays over the last decay_fraction of its tokens (Hägele et al. "
             "2024, arXiv 2405.18392)",
         }

@@ -95,7 +95,7 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
-    rules: dict[str, str] = {}  # of the section recipe, in words: what its batch and weight decay followed
+    rules: dict[str, str] = {}  # of the section recipe, in words: what batch, betas and weight decay followed
 
     @model_validator(mode="before")
     @classmethod

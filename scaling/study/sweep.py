@@ -18,6 +18,7 @@ from .axes import Point, fields_of
 from .file import given_in, read_study
 from .model_section import ModelSection
 from .rate_law import OPTIMIZER, Recipe
+from .recipe import BETAS
 from .run import RunSpec
 from .schema import EVERY, Sweep
 from .sizes import SHAPE
@@ -199,8 +200,7 @@ def not_swept(study: StudySpec) -> str | None:
 
 def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     """What all runs of the sweep have in common. Raises InputError where they have not."""
-    stated, given = sweep.training.betas, given_in(sweep.training)
-    batch = sweep.recipe.stated_batch(given) if sweep.recipe else given.get("beta2_batch_tokens")
+    stated, batch = sweep.training.betas, sweep.training.beta2_batch_tokens
     shared: dict[str, Any] = {}
     runs = sweep.runs()
     for run in runs:
@@ -209,14 +209,15 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
         recipe |= {"schedule": schedule_of(training.model_dump()), "rules": run.rules}
         recipe |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
         second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
-        recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
+        if BETAS not in run.rules:
+            recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
         for key, value in recipe.items():
             if shared.setdefault(key, value) != value:
                 raise InputError(
                     f"{sweep.path}: the sweep's runs differ in {key} ({shared[key]} and {value} of {run.run_id}), and "
                     f"a law file holds for one: leave the overrides out"
                 )
-    if shared["betas"] != stated:
+    if shared.get("betas", stated) != stated:
         raise InputError(f"{sweep.path}: give betas in training, not in overrides: a law file holds for one pair")
     warmup = [run.training.warmup_tokens for run in runs]
     return Recipe(

@@ -50,6 +50,32 @@ def test_the_published_study_is_refused_by_its_own_surfaces():
     assert all(seconds <= 1800 for stage in stages for seconds in stage["leases"])
 
 
+def test_the_second_study_holds_its_optima_in_four_leases():
+    words = [
+        "design",
+        "--study",
+        "second-study",
+        "--pilot",
+        str(PUBLISHED),
+        "--device",
+        "h100",
+        "--gpus",
+        "4",
+        "--json",
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    told = json.loads(result.stdout)
+    assert set(told["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(told["half_a"].values()) < 0.06
+    for budgets in told["budgets"].values():
+        assert [budget["flops"] for budget in budgets] == pytest.approx(
+            [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15, 7.7e15, 1.6e16], rel=0.01
+        )
+        assert all(budget["n_sizes"] == 6 and budget["inside"] > 0.9 for budget in budgets)
+    assert all(len(stage["leases"]) == 1 for stage in told["stages"]) and len(told["stages"]) == 4
+    assert any("worlds of hgrn2-3to1: the surfaces of the other architectures" in note for note in told["notes"])
+
+
 def test_leases_hold_what_is_put_into_them_and_no_more():
     start = START_S["GPU"]
     units = [900.0, 800.0, 700.0, 500.0, 400.0, 300.0]

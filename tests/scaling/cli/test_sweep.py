@@ -229,7 +229,10 @@ def test_a_sweep_by_a_recipe_shares_slopes_and_its_runs_follow_the_same_rules(tm
     law = read_law(result.law).law
     assert law.laws["llama"].terms == ["n_params", "n_tokens"] and set(law.alike) == {"n_params", "n_tokens"}
     assert law.laws["llama"].coefficients[1:] == law.laws["tnl"].coefficients[1:]
-    assert set(law.recipe.rules) == {"batch_tokens", "weight_decay"} and "weight_decay" not in law.recipe.optimizer
+    assert (
+        set(law.recipe.rules) == {"batch_tokens", "betas", "weight_decay"}
+        and "weight_decay" not in law.recipe.optimizer
+    )
     for run in rated(load_study(path)):
         n, training = count_params(run.config).non_embedding, run.training
         tau = 1.08 * (run.rate.horizon / n) ** -0.53

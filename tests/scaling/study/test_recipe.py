@@ -55,7 +55,9 @@ def test_the_batch_follows_the_tokens_to_whole_sequences_and_beta2_the_batch(tmp
     assert run.training.batch_tokens == wanted and run.training.batch_tokens % 64 == 0
     halves = wanted * math.log(0.5) / math.log(run.training.betas[1])
     assert halves == pytest.approx(4_096 * math.log(0.5) / math.log(0.95), rel=1e-3)
-    assert run.rules["batch_tokens"] == "4,096 (D / 1M)^0.4"
+    assert run.rules["batch_tokens"] == "4,096 (D / 1,000,000)^0.4"
+    other = run_of(study(tmp_path, {"lr": 1e-3, "n_tokens": length}, {"half_life": 500_000}))
+    assert other.training.betas == [0.9, pytest.approx(0.5 ** (wanted / 500_000), abs=1e-6)]
 
 
 def test_the_weight_decay_averages_over_the_stated_share_of_the_tokens(tmp_path):
@@ -80,7 +82,7 @@ def test_runs_decay_over_a_fifth_of_their_tokens_and_wait_for_a_law(tmp_path):
         ({"lr": 2e-3}, {}, "lr", "lr by the law"),
         ({"batch_tokens": 2_048}, {}, "batch_tokens", "batch_tokens = 4,096"),
         ({"min_steps": 3_000, "n_tokens": 10**6}, {}, None, "batch_tokens = 4,096"),
-        ({"betas": [0.8, 0.97]}, {}, "betas", "beta2 = 0.97^"),
+        ({"betas": [0.8, 0.97]}, {}, "betas", "betas = 0.9 and 0.5^"),
         ({"weight_decay": 0.3}, {}, "weight_decay", "weight_decay = B"),
         ({"schedule": "constant"}, {}, "schedule", "schedule wsd"),
     ],
@@ -123,6 +125,7 @@ def test_a_trunk_and_its_branches_share_batch_and_weight_decay(tmp_path):
         ({"batch_tokens": 0}, "recipe.batch_tokens"),
         ({"at_tokens": "many"}, "recipe.at_tokens"),
         ({"batch_exponent": 1.5}, "recipe.batch_exponent"),
+        ({"half_life": 0}, "recipe.half_life"),
         ({"timescale": -1}, "recipe.timescale"),
         ({"timescale_exponent": 0.5}, "recipe.timescale_exponent"),
         ({"tau": 0.2}, "recipe.tau"),
@@ -162,7 +165,8 @@ def test_a_law_of_the_recipes_sweep_holds_for_runs_by_the_same_rules(tmp_path):
     [
         ({"weight_decay": 0.1}, {}, "its sweep had weight_decay B / (lr tau D), tau = 1.08 (D / N)^-0.53, the run has"),
         ({}, {"timescale": 2.0}, "the run has B / (lr tau D), tau = 2 (D"),
-        ({"batch_tokens": 4_096}, {}, "its sweep had batch_tokens 4,096 (D / 1M)^0.4, the run has given by hand"),
+        ({"betas": [0.9, 0.95]}, {}, "its sweep had betas 0.9 and 0.5^(B / 55,351), the run has given by hand"),
+        ({"batch_tokens": 4_096}, {}, "had batch_tokens 4,096 (D / 1,000,000)^0.4, the run has given by hand"),
         ({"schedule": "constant"}, {}, "its sweep had schedule schedule wsd"),
     ],
 )
