@@ -433,9 +433,9 @@ def _dry_run(
         if like == name:
             print(f"# ----- {name}.sbatch -----\n{text}")
         else:
-            lines_of = [scripts[like].splitlines(), text.splitlines()]
             print(f"# ----- {name}.sbatch: as {like}.sbatch but for -----")
-            print("\n".join(line[2:] for line in difflib.ndiff(*lines_of) if line.startswith("+ ")) + "\n")
+            compared = difflib.ndiff(scripts[like].splitlines(), text.splitlines())
+            print("\n".join(line[2:] for line in compared if line.startswith("+ ")) + "\n")
     print("\n".join([drafted.text(explain), *lines]), flush=True)
     if silence is None:
         _warn(check(drafted.plan, context))

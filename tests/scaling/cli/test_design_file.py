@@ -53,7 +53,7 @@ def test_the_published_study_is_refused_by_its_own_surfaces():
 def test_the_second_study_holds_its_optima_in_four_leases():
     words = [
         "design",
-        "--study",
+        "--judge",
         "second-study",
         "--pilot",
         str(PUBLISHED),
@@ -105,13 +105,13 @@ def test_stages_count_branches_forecasts_and_evaluations(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give --arch, or a file to judge by --study"),
-        (["--study", "FILE", "--arch", "llama"], "--study: the file says what --arch does"),
-        (["--study", "FILE", "--budget", "1e16"], "--study: the file says what --budget does"),
-        (["--study", "FILE", "--device", "cpu"], "--device cpu: is no GPU"),
-        (["--study", "FILE", "--gpus", "0"], "--gpus"),
-        (["--study", "FILE", "--lease-minutes", "0.5"], "min of one H200 SXM, and a lease has 0.5: plan a shorter run"),
-        (["--study", "no.yaml"], "no.yaml: no such study file"),
+        ([], "give --arch, or a file to --judge"),
+        (["--judge", "FILE", "--arch", "llama"], "--judge: the file says what --arch does"),
+        (["--judge", "FILE", "--budget", "1e16"], "--judge: the file says what --budget does"),
+        (["--judge", "FILE", "--device", "cpu"], "--device cpu: is no GPU"),
+        (["--judge", "FILE", "--gpus", "0"], "--gpus"),
+        (["--judge", "FILE", "--lease-minutes", "0.5"], "min of one H200 SXM, and a lease has 0.5: plan a shorter run"),
+        (["--judge", "no.yaml"], "no.yaml: no such study file"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path, words, message):
