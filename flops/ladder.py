@@ -2,9 +2,9 @@
 
 At each size the architectures share depth, width and heads, and each has the FFN width that meets the target. Without
 an FFN (Mamba) an architecture has a depth and a width of its own; so has a pattern where the shared depth is no
-multiple of its period (the ladder's `period` makes it one of all), some of its layers have no FFN, or no FFN width meets
-the target: it then has the next shape by the rule of which one does, its width over layers within a factor of 2 of it.
-Imports no torch.
+multiple of its period (the ladder's `period` makes it one of all), some of its layers have no FFN, or no FFN width
+meets the target: it then has the next shape by the rule of which one does, its width over layers within a factor of 2
+of the rule's. Imports no torch.
 
 The rule of the common shape, for a target of N parameters:
 

@@ -16,7 +16,6 @@ from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, moved_model, small
 from scaling.study.spec import load_study
-
 from tests.registries import as_registered
 
 from .eighth import page_files

@@ -22,7 +22,6 @@ from data.corpus import open_corpus, prepare
 from data.files import MANIFEST, parse_json, read_json, sha256, write_json
 from data.settings import CorpusSettings
 from scaling.study.spec import StudySpec
-
 from tests.registries import as_registered
 
 from .small_study import CONTEXT, write_study
