@@ -192,7 +192,7 @@ def _unread(study: StudyFile, by_set: dict[str, Any]) -> tuple[str, str] | None:
     sections |= {"training": given_in(study.training), "--set training": by_set}
     for field, values in fields_of(study.grid.axes).items():
         sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
-    follows_law = any(given.get("lr") == LAW for given in sections.values())
+    follows_law = study.recipe is not None or any(given.get("lr") == LAW for given in sections.values())
     needed = {"lr_law": (follows_law, "lr: law"), "lr_law_beyond": (follows_law, "lr: law")}
     for place, given in sections.items():
         for key, (is_there, what) in needed.items():

@@ -197,6 +197,7 @@ def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
         {"micro_batch_tokens": 2 * CONTEXT},
         {"precision": "fp32"},
         {"grad_clip": 0.0},
+        {"optimizer": "muon"},
         {"recompute": True},
         {"documents": True},
     ],
