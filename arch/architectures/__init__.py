@@ -7,6 +7,8 @@ conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torc
 from ..registry import ARCHITECTURES
 from .cosformer2 import CosFormer2Options
 from .cosformer2 import register_this as register_cosformer2
+from .deltanet import DeltaNetOptions
+from .deltanet import register_this as register_deltanet
 from .gated_deltanet import GatedDeltaNetOptions
 from .gated_deltanet import register_this as register_gated_deltanet
 from .hgrn1 import HGRN1Options
@@ -28,6 +30,7 @@ from .transformer import register_this as register_transformer
 
 __all__ = [
     "CosFormer2Options",
+    "DeltaNetOptions",
     "GatedDeltaNetOptions",
     "HGRN1Options",
     "HGRN2Options",
@@ -51,6 +54,7 @@ ORDER = (  # of every list
     register_transformer,
     register_gated_deltanet,
     register_kimi_delta,
+    register_deltanet,
 )
 
 

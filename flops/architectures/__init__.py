@@ -1,10 +1,11 @@
 """The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
 
 from ..registry import register
-from . import cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer
+from . import cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer
 
 __all__ = [
     "cosformer2",
+    "deltanet",
     "gated_deltanet",
     "hgrn1",
     "hgrn2",
@@ -17,7 +18,7 @@ __all__ = [
     "transformer",
 ]
 
-MODULES = (cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer)
+MODULES = (cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer)
 
 
 def register_all() -> None:

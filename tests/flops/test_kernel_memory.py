@@ -22,6 +22,7 @@ CASES = [
     ("mamba2", {"norm": "srms", "expand": 3, "conv_width": 1}),
     ("mamba2", {"conv_width": 5}),
     ("gated_deltanet", {"expand_v": 1, "n_heads": 4, "conv_width": 5}),
+    ("deltanet", {"expand_v": 2, "n_heads": 4, "conv_width": 5}),
     ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5}),
     *ABLATED,
 ]

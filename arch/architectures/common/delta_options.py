@@ -1,4 +1,4 @@
-"""The options and shapes that Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
+"""The options and shapes that DeltaNet, Gated DeltaNet and Kimi Delta Attention share. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
     expand_v: int | None = option(None)
-    """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet), 1 (Kimi Delta)."""
+    """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet), 1 (DeltaNet, Kimi Delta)."""
     conv_width: int = option(4)
     """Steps of the short convolution."""
     negative_eigenvalues: bool = option(False)

@@ -5,7 +5,6 @@ wrong layer shows as a difference of order one.
 """
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ SLOPES = {
 }
 
 
-SWIGLU = ("llama", "transformer", "gated_deltanet", "kimi_delta")
+SWIGLU = ("llama", "transformer", "deltanet", "gated_deltanet", "kimi_delta")
 
 
 def silu(x: Tensor) -> Tensor:
@@ -146,10 +145,8 @@ class Reference:
             columns.append(torch.stack(rows))
         return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
 
-    def delta_rule(
-        self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor, activation: Callable
-    ) -> Tensor:
-        """Both papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
+    def delta_rule(self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor | float) -> Tensor:
+        """The papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
         d, heads, p = self.config.d_model, self.config.n_heads, self.p
         q, k, v = (x.chunk(heads, 1) for x in self.conv(u, at).split([d, d, u.shape[1] - 2 * d], 1))
         share = sigmoid(beta) * (2 if self.config.options.negative_eigenvalues else 1)
@@ -162,7 +159,12 @@ class Reference:
                 state = (state * torch.exp(log_decay[h][t])) @ forget + share[t, h] * torch.outer(v[h][t], keys[t])
                 rows.append(state @ queries[t] / math.sqrt(p))
             columns.append(norm(torch.stack(rows), self.w[at + "norm.weight"]))
-        return (torch.cat(columns, 1) * activation(gate)) @ self.w[at + "out.weight"].T
+        return (torch.cat(columns, 1) * gate) @ self.w[at + "out.weight"].T
+
+    def deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
+        wide = (2 + self.config.options.expand_v) * self.config.d_model
+        u, beta = (x @ self.w[at + "project.input.weight"].T).split([wide, self.config.n_heads], 1)
+        return self.delta_rule(u, beta, [torch.zeros(len(x), 1).double()] * self.config.n_heads, at, 1.0)
 
     def gated_deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
         d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
@@ -170,7 +172,7 @@ class Reference:
         u, beta, step, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
         log_decay = list((-torch.exp(self.w[at + "A_log"]) * dt).split(1, 1))
-        return self.delta_rule(u, beta, log_decay, at, gate, silu)
+        return self.delta_rule(u, beta, log_decay, at, silu(gate))
 
     def kimi_delta(self, x: Tensor, layer: int, at: str) -> Tensor:
         d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
@@ -178,7 +180,7 @@ class Reference:
         u, beta, decay, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(decay @ self.w[at + "decay.weight"].T + self.w[at + "dt_bias"]))
         log_decay = [-torch.exp(a) * part for a, part in zip(self.w[at + "A_log"], dt.split(self.p, 1), strict=True)]
-        return self.delta_rule(u, beta, log_decay, at, gate @ self.w[at + "gate.weight"].T, sigmoid)
+        return self.delta_rule(u, beta, log_decay, at, sigmoid(gate @ self.w[at + "gate.weight"].T))
 
     def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
         n, rank = self.config.options.ssm_state, self.config.options.dt_rank
@@ -224,6 +226,7 @@ class Reference:
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
         ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
+        ("deltanet", {"expand_v": 2, "n_heads": 2, "negative_eigenvalues": True}),
         ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2}),
         ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
     ],
