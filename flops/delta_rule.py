@@ -68,12 +68,13 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         }
 
     def masks(cfg: ModelConfig, T: int, by_kernels: bool) -> float:
-        """Bytes of a chunk's triangles: two of truth values, or one of ones."""
-        return 0.0 if by_channel else (2.0 if gated else F) * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
+        """Bytes of a chunk's triangles: two of truth values, or one of ones with a column."""
+        sizes = [rows for rows, _ in delta_chunks(cfg, T, by_channel)]
+        return 0.0 if by_channel else sum(2.0 * rows**2 if gated else F * rows * (rows + 1) for rows in sizes)
 
     def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
-        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes."""
-        return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
+        """The gradient of the solve's right side; else its backward pass frees more before than it makes."""
+        return 0.0 if by_channel or not gated else tokens * F * (values(cfg) + cfg.d_model)
 
     return Entry(
         matrices=matrices,

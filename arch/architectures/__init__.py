@@ -23,6 +23,8 @@ from .mamba1 import Mamba1Options
 from .mamba1 import register_this as register_mamba1
 from .mamba2 import Mamba2Options
 from .mamba2 import register_this as register_mamba2
+from .retnet import RetNetOptions
+from .retnet import register_this as register_retnet
 from .tnl import TNLOptions
 from .tnl import register_this as register_tnl
 from .transformer import TransformerOptions
@@ -38,6 +40,7 @@ __all__ = [
     "LlamaOptions",
     "Mamba1Options",
     "Mamba2Options",
+    "RetNetOptions",
     "TNLOptions",
     "TransformerOptions",
     "register_all",
@@ -54,6 +57,7 @@ ORDER = (  # of every list
     register_transformer,
     register_gated_deltanet,
     register_kimi_delta,
+    register_retnet,
     register_deltanet,
 )
 

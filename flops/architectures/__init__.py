@@ -1,7 +1,7 @@
 """The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
 
 from ..registry import register
-from . import cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer
+from . import cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, retnet, tnl, transformer
 
 __all__ = [
     "cosformer2",
@@ -14,11 +14,12 @@ __all__ = [
     "mamba1",
     "mamba2",
     "register_all",
+    "retnet",
     "tnl",
     "transformer",
 ]
 
-MODULES = (cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer)
+MODULES = (cosformer2, deltanet, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, retnet, tnl, transformer)
 
 
 def register_all() -> None:

@@ -238,6 +238,7 @@ NOT_IN_EXACT = {
     "mamba1": ["mixer.state.inputs"],
     "transformer": ["mixer.softmax.masked"],
     "gated_deltanet": ["mixer.solve.masked", "mixer.state.unread"],
+    "retnet": ["mixer.state.unread"],
     "deltanet": ["mixer.solve.masked", "mixer.state.unread"],
     "kimi_delta": ["mixer.solve.masked", "mixer.state.unread"],
 }

@@ -20,7 +20,7 @@ SLOPES = {
 }
 
 
-SWIGLU = ("llama", "transformer", "deltanet", "gated_deltanet", "kimi_delta")
+SWIGLU = ("llama", "transformer", "retnet", "deltanet", "gated_deltanet", "kimi_delta")
 
 
 def silu(x: Tensor) -> Tensor:
@@ -121,6 +121,22 @@ class Reference:
                 rows.append(torch.stack(weights) @ v[: t + 1])
             heads.append(torch.stack(rows))
         return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def retnet(self, x: Tensor, layer: int, at: str) -> Tensor:
+        """The parallel form, eq. 5 and 8, in complex numbers: Q_n e^{in theta} (K_m e^{im theta})^*, real part."""
+        heads, p = [], self.p
+        theta = torch.tensor([10_000.0 ** (-2 * c / p) for c in range(p // 2)], dtype=torch.float64)
+        turn = torch.exp(1j * torch.arange(len(x))[:, None] * theta)
+        values, gates = (
+            (x @ self.w[f"{at}project.{name}.weight"].T).chunk(self.config.n_heads, 1) for name in ("value", "gate")
+        )
+        for h, (q, k) in enumerate(zip(*(self.project(x, at, name) for name in ("query", "key")), strict=True)):
+            q, k = (torch.complex(y[:, : p // 2], y[:, p // 2 :]) * turn for y in (q, k))
+            ages = (torch.arange(len(x))[:, None] - torch.arange(len(x))).double()
+            decays = torch.where(ages >= 0, (1 - 2.0 ** (-5 - h)) ** ages, 0.0)
+            out = ((q @ k.conj().T).real * decays) @ values[h]
+            heads.append(norm(out, self.w[at + "norm.weight"]) * silu(gates[h]))
+        return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
 
     def conv(self, x: Tensor, at: str) -> Tensor:
         """[T, C]"""
@@ -226,6 +242,7 @@ class Reference:
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
         ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
+        ("retnet", {"expand_v": 1, "n_heads": 2}),
         ("deltanet", {"expand_v": 2, "n_heads": 2, "negative_eigenvalues": True}),
         ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2}),
         ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
@@ -241,6 +258,6 @@ def test_logits_equal_the_equations(arch, changes):
     ids = torch.randint(0, 61, (37,), generator=torch.Generator().manual_seed(0))
     reference = Reference(config, {name: p.detach() for name, p in model.named_parameters()}).logits(ids.tolist())
     logits = model(input_ids=ids[None]).logits[0].detach()
-    # TNL's decays and Tpe's poles are constants of the model in fp32
-    tolerance = {"tnl": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
+    # TNL's and RetNet's decays and Tpe's poles are constants of the model in fp32
+    tolerance = {"tnl": 1e-6, "retnet": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
     assert ((logits - reference).norm() / reference.norm()).item() < tolerance
