@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arch.architectures.retnet import matrices, values
+from arch.architectures.retnet.shape import matrices, values
 from arch.config import ModelConfig
 from arch.kernel_config import WIDEST_HEAD
 

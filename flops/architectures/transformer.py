@@ -11,6 +11,7 @@ from ..activations import F, norm
 from ..entry import Entry, Lines, Memory, norm_size
 from . import llama
 
+
 def core(cfg: ModelConfig, context: int) -> Lines:
     """q k^T and A v, 4 d for each pair of tokens: the W T - W^2 / 2 that a causal model with a window of W tokens needs
     (without one half of the square), and the others of the square, or of the blocks, that are computed."""

@@ -31,6 +31,6 @@ class FixedDecays(Mixer):
         return self
 
     def decays_like(self, x: Tensor) -> Tensor:
-        """`decays` on x's device. It copies only where weights reached their device without _apply; a copy from pageable
-        memory is staged at once: neither host nor device waits for the other."""
+        """`decays` on x's device. This copies only where weights reached their device without _apply; a copy from
+        pageable memory is staged at once: neither host nor device waits for the other."""
         return self.decays.to(x.device, non_blocking=True)

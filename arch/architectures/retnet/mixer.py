@@ -1,11 +1,11 @@
 r"""RetNet: multi-scale retention, linear attention with a fixed decay per head and rotary positions.
 
     q, k = rope(x W_q), rope(x W_k);  v = x W_v;   S_t = lam_h S_{t-1} + k_t^T v_t;   o_t = q_t S_t
-    y = (concat(RMSNorm(o)) * silu(x W_g)) W_o;   lam_h = 1 - 2^(-5 - h),   h = 0 .. H - 1     S_t in R^{p x p_v}, per head
+    y = (concat(RMSNorm(o)) * silu(x W_g)) W_o;   lam_h = 1 - 2^(-5 - h),   h = 0 .. H - 1
 
-q, k: [B, T, H, p], p = d / H; v: [B, T, H, p_v], p_v = expand_v p. The norm is over a head's channels, its weight shared
-by the heads. rope turns channels in pairs by angles t theta, theta_c = rope_base^(-2c/p), which equals eq. 3 and 5's
-e^{i n theta} (xPos without its scale, as in the paper and its code).
+q, k: [B, T, H, p], p = d / H; v: [B, T, H, p_v], p_v = expand_v p; S: [p, p_v] per head. The norm is over a head's
+channels, its weight shared by the heads. rope turns pairs of channels by angles t theta, theta_c = rope_base^(-2c/p):
+the paper's e^{i n theta}, xPos without its scale.
 Source: Retentive Network (Sun et al. 2023), section 2.1 to 2.3.
 Deviations: RMSNorm in place of GroupNorm; no scale of q k^T and of its rows, which the norm undoes (up to its eps); the
 MLP is gated (SwiGLU) as the other models' and pays for what the mixer has beyond 4 d^2, 4 d^2 at expand_v = 2 (the
@@ -29,7 +29,7 @@ from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import gated_product
 from ..common.fixed_decays import FixedDecays
 from ..llama.mixer import angles
-from . import values
+from .shape import values
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
