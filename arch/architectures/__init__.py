@@ -8,6 +8,7 @@ from ..registry import ARCHITECTURES
 from .cosformer2 import register_this as register_cosformer2
 from .deltanet import register_this as register_deltanet
 from .gated_deltanet import register_this as register_gated_deltanet
+from .gla import register_this as register_gla
 from .hgrn1 import register_this as register_hgrn1
 from .hgrn2 import register_this as register_hgrn2
 from .kimi_delta import register_this as register_kimi_delta
@@ -29,6 +30,7 @@ ORDER = (  # of every list
     register_transformer,
     register_gated_deltanet,
     register_kimi_delta,
+    register_gla,
     register_retnet,
     register_deltanet,
 )

@@ -6,8 +6,8 @@ from arch.architectures.retnet.shape import matrices, values
 from arch.config import ModelConfig
 from arch.kernel_config import WIDEST_HEAD
 
+from .. import activations as plain
 from .. import by_kernels as kernels
-from ..activations import F, chunked, norm
 from ..cores import decay_core, decay_excess
 from ..entry import Entry, Lines, Memory, norm_size
 from .llama import rotary
@@ -18,28 +18,14 @@ def head(cfg: ModelConfig) -> int:
     return values(cfg) // cfg.n_heads
 
 
-def output(cfg: ModelConfig, T: int, a: int) -> Lines:
-    """x; the output gate, Norm(o) and their product, with what else the plain form keeps of them."""
-    return {
-        "mixer.projections": a * T * (cfg.d_model + values(cfg)),
-        "mixer.activation": 2.0 * a * T * values(cfg),
-    }
-
-
 def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
-    """The chunk form; the output gate before and behind silu."""
-    lines = chunked(cfg, T, cfg.d_model, values(cfg), False) | output(cfg, T, a)
-    lines["mixer.activation"] += a * T * values(cfg)
-    return lines | {"mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg))}
+    return plain.chunked(cfg, T, cfg.d_model, values(cfg), False) | plain.gated_heads(cfg, T, a, values(cfg))
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """q, k, and v as operands, with their heads filled up; so is o, where LayerNorm keeps it as it comes."""
+    """q, k, and v as operands, with their heads filled up."""
     p, v = kernels.padded(cfg.head_dim), kernels.padded(head(cfg))
-    kept = kernels.norm(cfg, head(cfg), a)
-    if max(p, v) <= WIDEST_HEAD and cfg.norm == "layer" and a == F:
-        kept += F * (v - head(cfg))
-    lines = output(cfg, T, a) | {"mixer.norm": T * cfg.n_heads * kept}
+    lines = kernels.gated_heads(cfg, T, a, values(cfg))
     if max(p, v) > WIDEST_HEAD:
         return activations(cfg, T, a) | lines
     return kernels.decay(cfg, T, a, B, p, v, True) | lines | {"mixer.core": a * T * cfg.n_heads * (2.0 * p + v)}

@@ -20,7 +20,7 @@ SLOPES = {
 }
 
 
-SWIGLU = ("llama", "transformer", "retnet", "deltanet", "gated_deltanet", "kimi_delta")
+SWIGLU = ("llama", "transformer", "gla", "retnet", "deltanet", "gated_deltanet", "kimi_delta")
 
 
 def silu(x: Tensor) -> Tensor:
@@ -121,6 +121,21 @@ class Reference:
                 rows.append(torch.stack(weights) @ v[: t + 1])
             heads.append(torch.stack(rows))
         return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def gla(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads, low = self.config.n_heads, x @ self.w[at + "project.forget.weight"].T
+        gates = sigmoid(low @ self.w[at + "forget.weight"].T + self.w[at + "forget_bias"])
+        q, k, v, r = (
+            (x @ self.w[f"{at}project.{name}.weight"].T).chunk(heads, 1) for name in ("query", "key", "value", "gate")
+        )
+        columns = []
+        for h, f in enumerate((gates ** (1 / self.config.options.gate_temperature)).chunk(heads, 1)):
+            state, rows = torch.zeros(self.p // 2, self.p, dtype=torch.float64), []
+            for t in range(len(x)):
+                state = torch.diag(f[t]) @ state + torch.outer(k[h][t], v[h][t])
+                rows.append(q[h][t] @ state)
+            columns.append(norm(torch.stack(rows), self.w[at + "norm.weight"]) * silu(r[h]))
+        return torch.cat(columns, 1) @ self.w[at + "out.weight"].T
 
     def retnet(self, x: Tensor, layer: int, at: str) -> Tensor:
         """The parallel form, eq. 5 and 8, in complex numbers: Q_n e^{in theta} (K_m e^{im theta})^*, real part."""
@@ -242,6 +257,7 @@ class Reference:
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
         ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
+        ("gla", {"gate_rank": 5, "gate_temperature": 3, "n_heads": 2}),
         ("retnet", {"expand_v": 1, "n_heads": 2}),
         ("deltanet", {"expand_v": 2, "n_heads": 2, "negative_eigenvalues": True}),
         ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2}),
