@@ -12,7 +12,8 @@ class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
     expand_v: int | None = option(None)
-    """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet), 1 (DeltaNet, Kimi Delta)."""
+    """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet, RetNet), 1 (DeltaNet, Kimi
+    Delta)."""
     conv_width: int = option(4)
     """Steps of the short convolution."""
     negative_eigenvalues: bool = option(False)
