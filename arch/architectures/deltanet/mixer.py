@@ -6,8 +6,8 @@ r"""DeltaNet: linear attention that writes by the delta rule, without decay, beh
 
 q, k: [B, T, H, p], p = d / H; v: [B, T, H, p_v], p_v = expand_v p; beta: [B, T, H]. conv and norm are as in
 gated_deltanet, `negative_eigenvalues` too.
-Source: Parallelizing Linear Transformers with the Delta Rule (Yang et al. 2024), section 3.4 and its public code, which
-scales q.
+Source: Parallelizing Linear Transformers with the Delta Rule (Yang et al. 2024), section 3, and its public code,
+which scales q.
 Deviations: the projections start normal(0, init_std), the convolution by nn.Conv1d's rule.
 """
 

@@ -7,8 +7,9 @@ r"""Gated Linear Attention: linear attention with a forget gate per key channel.
 q, k, f: [B, T, H, p/2], v: [B, T, H, p], p = d / H; W_1 [d, gate_rank], W_2 [gate_rank, d/2]. The norm is over a head's
 channels, its weight shared by the heads. A layer has 4 d^2 parameters and the forget gate's.
 Source: Gated Linear Attention Transformers with Hardware-Efficient Training (Yang et al. 2023), section 4.4.
-Deviations: RMSNorm in place of LayerNorm and no bias of r, as in the authors' code; heads are the configuration's,
-where the paper's models have four; gate_rank is 16 as there, but not above a head's width.
+Deviations: RMSNorm in place of LayerNorm and no bias of r, as in the authors' code; its scale of q, which the norm
+undoes (up to its eps), is left out; heads are the configuration's, where the paper's models have four; gate_rank is 16
+as there, but not above a head's width; the projections start normal(0, init_std).
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Reference:
         return torch.cat(columns, 1) @ self.w[at + "out.weight"].T
 
     def retnet(self, x: Tensor, layer: int, at: str) -> Tensor:
-        """The parallel form, eq. 5 and 8, in complex numbers: Q_n e^{in theta} (K_m e^{im theta})^*, real part."""
+        """The paper's parallel form, in complex numbers: Q_n e^{in theta} (K_m e^{im theta})^*, real part."""
         heads, p = [], self.p
         theta = torch.tensor([10_000.0 ** (-2 * c / p) for c in range(p // 2)], dtype=torch.float64)
         turn = torch.exp(1j * torch.arange(len(x))[:, None] * theta)
