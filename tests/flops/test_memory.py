@@ -29,8 +29,8 @@ CASES = [
     ("gated_deltanet", {"expand_v": 1, "n_heads": 4, "conv_width": 2}),
     ("gla", {"gate_rank": 5, "n_heads": 4}),
     ("retnet", {"expand_v": 1, "n_heads": 4}),
-    ("deltanet", {"expand_v": 2, "n_heads": 4, "conv_width": 5}),
-    ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5}),
+    ("deltanet", {"expand_v": 2, "n_heads": 4, "conv_width": 5, "key_dim": 10}),
+    ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5, "key_dim": 20}),
     *ABLATED,
 ]
 ROWS, CONTEXT = 3, 77  # a shorter last chunk

@@ -13,7 +13,7 @@ from ...model.norms import Norm
 from ...ops import gated_delta
 from ...ops.common import accumulator, full_precision
 from ...ops.fused.linear import columns, fused_linear
-from .delta_shape import convolved, values
+from .delta_shape import convolved, keys, values
 from .ssm import CausalConv, reset_dt_bias
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class DeltaMixer(Mixer):
     r"""q, k, v = silu(conv(x W));  q, k / their length;  beta = sigmoid(x W_b);  o by `gated_delta` with q / sqrt(p)
 
-    p = d / n_heads. rest: widths of further projections of x, from which `gates` makes decays and the output's gate;
-    n_decays: decays of a token.
+    p: the option key_dim. rest: widths of further projections of x, from which `gates` makes decays and the output's
+    gate; n_decays: decays of a token.
     """
 
     mlp_activation: ClassVar[str] = "silu"  # as in the papers' models
@@ -64,11 +64,11 @@ class DeltaMixer(Mixer):
         """q, k, v, beta and log-decays as gated_delta takes them, the gate's logits, and the convolution's state."""
         mixed, beta, *rest = columns(fused_linear(x, self.project["input"])[0], self.widths)
         mixed, window = self.conv(mixed, stream, cache.get("conv"))
-        width = self.config.d_model
+        width = keys(self.config)
         query, key, value = (self._by_head(y) for y in columns(mixed, (width, width, values(self.config))))
         beta = torch.sigmoid(beta.to(accumulator(beta))) * (2 if self.config.options.negative_eigenvalues else 1)
         log_decay, gate = self.gates(*rest)
-        query, key = unit(query, self.config.head_dim**-0.5), unit(key)
+        query, key = unit(query, self.config.options.key_dim**-0.5), unit(key)
         log_decay = None if log_decay is None else stream.mask(log_decay)
         gate = None if gate is None else self._by_head(gate)
         return query, key, value, stream.mask(beta), log_decay, gate, window
@@ -99,7 +99,7 @@ class DeltaMixer(Mixer):
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
-        """The decays, [B, T, H] or [B, T, d], if there are any."""
+        """The decays, [B, T, H] or [B, T, H p], if there are any."""
         log_decay = self._operands(x, stream, {})[4]
         return None if log_decay is None else log_decay.flatten(2).exp()
 

@@ -11,6 +11,8 @@ from ...options import Options, option
 class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
+    key_dim: int | None = option(None)
+    """Channels of a head's keys; null: the head dimension, of which Gated DeltaNet has 3/4."""
     expand_v: int | None = option(None)
     """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet, RetNet), 1 (DeltaNet, Kimi
     Delta)."""

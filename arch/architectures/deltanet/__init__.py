@@ -20,7 +20,7 @@ class DeltaNetOptions(DeltaOptions):
     """The options of DeltaNet."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"expand_v": 1}
+        return {"key_dim": config.head_dim, "expand_v": 1}
 
 
 def mixer_class() -> type[Mixer]:

@@ -4,7 +4,7 @@ r"""DeltaNet: linear attention that writes by the delta rule, without decay, beh
     S_t = (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t;   o_t = q_t S_t / sqrt(p)   S_t in R^{p x p_v}, per head
     y = concat(RMSNorm(o)) W_o
 
-q, k: [B, T, H, p], p = d / H; v: [B, T, H, p_v], p_v = expand_v p; beta: [B, T, H]. conv and norm are as in
+q, k: [B, T, H, p], p = key_dim; v: [B, T, H, p_v], p_v = expand_v p; beta: [B, T, H]. conv and norm are as in
 gated_deltanet, `negative_eigenvalues` too.
 Source: Parallelizing Linear Transformers with the Delta Rule (Yang et al. 2024), section 3, and its public code,
 which scales q.
