@@ -235,9 +235,10 @@ def test_a_run_that_goes_on_with_other_code_of_its_plugin_says_so(tmp_path):
     mixer.write_text(mixer.read_text() + "# the same, in other words\n")
     code, out, err = train(rundir, "--plugin", "average", **with_plugin())
     new = hashlib.sha256(mixer.read_bytes()).hexdigest()[:16]
-    line = f"warning: the code of its plugin changed: average_mixer is {new}, was {first['average_mixer']}; it goes on after "
+    was = first["average_mixer"]
+    line = f"warning: the code of its plugin changed: average_mixer is {new}, was {was}; it goes on after "
     assert code == 0 and err.count(line) == 1 and "step 0 of" not in out
-    assert rundir.record()["versions"] == first | {"average_mixer": f"{first['average_mixer']} then {new}"}
+    assert rundir.record()["versions"] == first | {"average_mixer": f"{was} then {new}"}
     again = "scaling train average.yaml --only arch=average,size=6k"
     assert "is not the code" not in page.run(again).stderr
     mixer.write_text(mixer.read_text() + "# and again\n")
