@@ -7,7 +7,7 @@ inside: N and D lie within what was trained, or beyond it by at most a factor of
 by which both grow with compute.
 fits: the points do not refute the form at 1%, by seeds or by a free exponent.
 rehearsed: laws fitted below cuts of the data give N_opt above them to a factor of 1.5 at this reach, the loss to 5%
-(analysis/fits/rehearsal.py).
+(analysis/fits/rehearsal.py); and of the runs above the cuts 80% or more lay within the 90% intervals of other cuts.
 stable: without any one size N_opt changes by a factor of at most 1.3, the loss by no more than half its interval.
 
 A claim is believed where none fails and the last two were done. A law is believed up to the largest reach at which its
@@ -44,6 +44,7 @@ from arch.errors import InputError
 OUTSIDE = 1.2
 MISFIT = 0.01
 REHEARSED = 1.5
+HELD = 0.8  # of runs in 90% intervals
 STABLE = 1.3
 WIDE = 1.05
 Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
@@ -114,8 +115,12 @@ def judge_loss(known: Forecast, run: Rehearsed, fit: Fit | None) -> Claim:
     nothing tells whether the points refute its form)."""
     rehearsal = known.rehearsal(run.n_params)
     loss, high = run.loss.value or math.nan, run.loss.high
+    share = rehearsal.held()
     if high is None:
         rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
+    elif share is not None and share < HELD:
+        words = f"of the runs that were rehearsed {share:.0%} lay within such intervals (limit {HELD:.0%})"
+        rehearsed = Check("rehearsed", FAILED, share, HELD, words)
     else:
         words = (
             f"rehearsed at {rehearsal.n_cuts} disjoint cuts, the loss is right to {high / loss - 1:.1%} (limit "
