@@ -7,6 +7,7 @@ conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torc
 from ..registry import ARCHITECTURES
 from .cosformer2 import CosFormer2Options
 from .cosformer2 import register_this as register_cosformer2
+from .fla import register_this as register_fla
 from .gated_deltanet import GatedDeltaNetOptions
 from .gated_deltanet import register_this as register_gated_deltanet
 from .hgrn1 import HGRN1Options
@@ -51,6 +52,7 @@ ORDER = (  # of every list
     register_transformer,
     register_gated_deltanet,
     register_kimi_delta,
+    register_fla,
 )
 
 
