@@ -63,7 +63,7 @@ def _kind(arch: str, folder: Path) -> Architecture:
         for argument, default in _arguments(source, name).items()
         if argument not in (*GIVEN, *COMMON, *RESERVED)
     ]
-    options = dataclasses.make_dataclass(f"{name}Options", fields, bases=(FlaOptions,), frozen=True)
+    options: Any = dataclasses.make_dataclass(f"{name}Options", fields, bases=(FlaOptions,), frozen=True)
 
     def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         """The d_ffn that gives a layer as many parameters as the others have."""

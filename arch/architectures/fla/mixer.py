@@ -86,7 +86,12 @@ class FlaMixer(Mixer):
             bounds = first.flatten().nonzero().flatten()
             more["cu_seqlens"] = nn.functional.pad(bounds, (0, 1), value=first.numel()).int()
             given = x.reshape(1, -1, x.shape[-1])
-        out = self.inner(given, use_cache=past is not None, **more)
+        try:
+            out = self.inner(given, use_cache=past is not None, **more)
+        except RuntimeError as error:
+            if x.is_cuda:
+                raise
+            raise InputError(f"{self.config.arch} runs on GPUs alone: {' '.join(str(error).split())}") from error
         out = (out[0] if isinstance(out, tuple) else out).reshape(x.shape)
         if not keeps or past is None or not len(past):
             return out, {}
