@@ -27,6 +27,7 @@ class DeltaMixer(Mixer):
     gate; n_decays: decays of a token.
     """
 
+    fused: ClassVar[tuple[str, ...]] = ("input",)
     mlp_activation: ClassVar[str] = "silu"  # as in both papers' models
     decay_rates: ClassVar[tuple[float, float]]  # exp(A_log) is uniform within these at initialisation
 
