@@ -417,7 +417,9 @@ def small_like(config: ModelConfig, n_layers: int) -> ModelConfig:
     """A narrow model with the options of `config` and so many layers; only its vocabulary and context are smaller where
     its options need its width."""
     try:
-        return config.replace(**SMALL | {"n_layers": n_layers})
+        narrow = config.replace(**SMALL | {"n_layers": n_layers})
+        count_params(narrow)  # layers from other packages are made for it, which may refuse the width
+        return narrow
     except InputError:
         return config.replace(vocab_size=257, context_length=256, n_layers=n_layers)
 

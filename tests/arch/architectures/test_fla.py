@@ -19,7 +19,7 @@ from arch.presets import preset
 from arch.registry import ARCHITECTURES, architecture, register_pattern
 from flops import conventions_of, cost_table, count_params, train_flops_per_token
 from flops.ladder import Ladder, rung
-from scaling.check import CHECKS, failures, small
+from scaling.check import CHECKS, failures, small, small_like
 from scaling.study.plan import plan, show_plan
 from scaling.study.spec import load_study
 from tests.commands import in_this_process
@@ -170,6 +170,12 @@ def test_sizes_and_files(stub, tmp_path):
     assert load_model(tmp_path).model_config == small_config == ModelConfig.from_dict(small_config.to_dict())
 
 
+def test_a_layer_that_needs_its_width_is_checked_at_it(stub):
+    config = pattern(GLA, size="55k", expand_k=1 / 3)
+    assert config.d_model == 48 and small_like(config, 2).d_model == 48
+    assert small_like(pattern(GLA, size="55k", expand_k=1.0), 2).d_model == 32
+
+
 STUDY = """
 name: others
 corpus: {source: "synthetic:0:200000"}
@@ -210,7 +216,8 @@ def test_a_study_plans_them_and_trains_them_on_gpus_alone(stub, tmp_path):
 )
 def test_the_packages_own_layers(layer):
     """Every check that their kernels can take; the loss falls under autocast, as in training."""
-    register_pattern("fla-mix", [f"fla:{layer}", "softmax"])
+    own = {"expand_ratio": 16} if layer == "HGRN2Attention" else {}
+    register_pattern("fla-mix", [f"fla:{layer}", "softmax"], {f"fla:{layer}": own})
     config = small("fla-mix")
     assert {name: problem for name, problem in failures(config, CHECKS) if problem} == {}
     model = build_model(config.replace(d_model=128), seed=0).cuda()
