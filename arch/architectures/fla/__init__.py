@@ -125,7 +125,7 @@ def _arguments(source: str, name: str) -> dict[str, Any]:
     """{argument: default} of a class's __init__, of those whose default is a number, a word, true, false or None."""
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name]
     made = [
-        node for one in classes for node in one.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        node for own in classes for node in own.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
     if not made:
         return {}
@@ -133,15 +133,15 @@ def _arguments(source: str, name: str) -> dict[str, Any]:
     count = len(arguments.defaults)
     pairs = [*zip(arguments.args[-count:] if count else [], arguments.defaults, strict=True)]
     pairs += [(arg, value) for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
-    found = {}
+    literals = {}
     for argument, value in pairs:
         try:
             default = ast.literal_eval(value)
         except ValueError:
             continue
         if isinstance(default, (int, float, str, type(None))):
-            found[argument.arg] = default
-    return found
+            literals[argument.arg] = default
+    return literals
 
 
 def register_this() -> None:

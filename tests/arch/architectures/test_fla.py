@@ -108,10 +108,10 @@ def test_the_layers_keep_their_own_initialisation(stub):
 @pytest.mark.parametrize("layers", [[GLA], [GLA, "softmax"], ["tnl", "fla:NoFormula"]])
 def test_the_checks_of_every_architecture(stub, layers):
     register_pattern("mix", layers)
-    found = dict(failures(small("mix"), [name for name in CHECKS if name != "backends"]))
+    outcomes = dict(failures(small("mix"), [name for name in CHECKS if name != "backends"]))
     skipped = {"state size"} | ({"flop"} if "fla:NoFormula" in layers else set())
-    assert {name: problem for name, problem in found.items() if problem} == {}
-    assert {name for name, problem in found.items() if problem is None} == skipped
+    assert {name: problem for name, problem in outcomes.items() if problem} == {}
+    assert {name for name, problem in outcomes.items() if problem is None} == skipped
 
 
 def test_what_a_layer_does_not_read_is_refused_where_it_is_needed(stub):

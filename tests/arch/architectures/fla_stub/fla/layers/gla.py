@@ -47,7 +47,7 @@ class GatedLinearAttention(nn.Module):
             window = x.new_zeros(1, shape[2])
             if known is not None:
                 state, window = known["recurrent_state"][index], known["conv_state"][0][index]
-            out, state, window = self.one(x[row, start:stop], state, window)
+            out, state, window = self.read(x[row, start:stop], state, window)
             parts.append(out)
             states.append(state)
             windows.append(window)
@@ -65,7 +65,7 @@ class GatedLinearAttention(nn.Module):
         out[mask.bool()] = flat[0]
         return out, None, past
 
-    def one(self, x, state, window):
+    def read(self, x, state, window):
         joined = torch.cat([window.to(x), x])
         x = x + self.tap[:, 0] * joined[:-1]
         q, k, v = (proj(x).unflatten(-1, (self.num_heads, -1)) for proj in (self.q_proj, self.k_proj, self.v_proj))
