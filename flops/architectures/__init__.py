@@ -3,10 +3,12 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ..registry import register
+from .. import fla_layers
+from ..registry import register, register_family
 
 
 def register_all() -> None:
     """Register the costs of this package's architectures, as a plugin's module registers its own."""
     for module in iter_modules(__path__):
         register(module.name, import_module(f"{__name__}.{module.name}").ENTRY)
+    register_family("fla", fla_layers.entry)
