@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from arch.architectures.common.delta_shape import convolved, values
 from arch.config import ModelConfig
+from arch.kernel_config import WIDEST_HEAD
 
 from . import by_kernels as kernels
 from . import short_conv
@@ -20,6 +21,10 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
 
     def head(cfg: ModelConfig) -> int:
         return values(cfg) // cfg.n_heads
+
+    def plain(cfg: ModelConfig) -> bool:
+        """Whether no kernel takes its heads."""
+        return by_channel or max(cfg.head_dim, head(cfg)) > WIDEST_HEAD
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
@@ -55,24 +60,35 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         }
 
     def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-        """The chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied. What the
-        first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
+        """By channel the chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied.
+        What the first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
         joined = by_channel and cfg.norm != "layer"
         read = by_channel or cfg.options.conv_width <= short_conv.TAPS
-        return core(cfg, T) | {
+        # LayerNorm keeps o with the channels that heads are filled up by; in bf16 it makes an fp32 copy without
+        unused = F * (kernels.padded(head(cfg)) - head(cfg)) if cfg.norm == "layer" and a == F and not plain(cfg) else 0
+        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, head(cfg))
+        gates = F * T * (2 * cfg.d_model + cfg.n_heads if by_channel else 4 * cfg.n_heads)  # decays; beta
+        return operation | {
+            "mixer.gates": gates,
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
-            "mixer.conv": convolution(cfg, T, a, short_conv.by_kernels),
-            "mixer.norm": T * cfg.n_heads * kernels.norm(cfg, head(cfg), a),
+            "mixer.conv": short_conv.by_kernels(cfg, T, a, convolved(cfg)),
+            "mixer.norm": T * cfg.n_heads * (kernels.norm(cfg, head(cfg), a) + unused),
             "mixer.activation": (2 if joined else 3) * a * T * values(cfg),
         }
 
     def masks(cfg: ModelConfig, T: int, by_kernels: bool) -> float:
         """Bytes of a chunk's triangles."""
-        return 0.0 if by_channel else 2.0 * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
+        none = by_channel or (by_kernels and not plain(cfg))
+        return 0.0 if none else 2.0 * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
 
     def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
-        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes."""
-        return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
+        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes. The
+        kernels': gradients of the states, of the rows written, and of q, k and v, or the MLP's."""
+        if plain(cfg):
+            return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
+        rows, _ = kernels.chunks_of(1, a)
+        states = cfg.n_heads * kernels.padded(cfg.head_dim) * kernels.padded(head(cfg)) / rows
+        return tokens * a * max(states + 2 * values(cfg) + 2 * cfg.d_model, 2.0 * cfg.d_ffn)
 
     return Entry(
         matrices=matrices,

@@ -42,6 +42,13 @@ def gated(batch: int, length: int, heads: int, width: int) -> tuple[float, float
     return forward, 3 * forward
 
 
+def delta(batch: int, length: int, heads: int, width: int) -> tuple[float, float]:
+    """Of `gated_delta` with decays by head: q k^T, k k^T, scores of the rows written, W S, q S and k^T U; the solve,
+    whose gradient is a product of the whole square, is not among them."""
+    forward = batch * length * heads * (6.0 * CHUNK * width + 6 * width * width)
+    return forward, 3 * forward + batch * length * heads * 4.0 * CHUNK * width
+
+
 def selective(states: int) -> Products:
     """Of `selective_scan`: a sum over states; backward the gradients of C, B and dt x."""
 
