@@ -260,7 +260,8 @@ class DeltaConfig:
     chunk: int
     operands_tile: tuple[int, int]  # [d_k, d_v] that a chunk's operands are made of at a time
     operands_warps: int
-    precision: str  # of the products that a chunk's matrix is inverted by
+    block: int  # rows of the blocks on the diagonal of a chunk's matrix that are inverted side by side
+    precision: str  # of the products by which these are joined
     run_tile: int  # columns of the values in a program of the runs through time
     run_warps: int
     run_stages: int
@@ -283,7 +284,8 @@ def delta_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Del
         chunk=32 if exact else 64,
         operands_tile=(min(key_dim, 32 if exact else 128), min(value_dim, 32 if exact else 128)),
         operands_warps=4,
-        precision="bf16x3",
+        block=16,
+        precision="tf32",
         run_tile=min(value_dim, 32 if exact else 64),
         run_warps=8 if key_dim > 128 and not exact else 4,
         run_stages=1 if exact or key_dim > 128 else 2,

@@ -223,7 +223,7 @@ class Unit(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, length: float, eps: float) -> Tensor:
         (x,) = as_rows(x)
         ctx.save_for_backward(x)
-        ctx.numbers = length, eps
+        ctx.length, ctx.eps = length, eps
         out = x.new_empty(x.shape)
         _unit(x, x, out, length, eps, False)
         return out
@@ -233,7 +233,7 @@ class Unit(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (x,), (d_out,) = ctx.saved_tensors, as_rows(*grads)
         (d_x,) = gradients_of(x)
-        _unit(x, d_out, d_x, *ctx.numbers, True)
+        _unit(x, d_out, d_x, ctx.length, ctx.eps, True)
         return d_x, None, None
 
 

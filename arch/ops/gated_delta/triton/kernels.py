@@ -30,14 +30,29 @@ def finely(a, b, EXACT: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def inverse_of(lower, rows, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr):
-    """(I + lower)^-1 of a strictly lower triangular matrix [C, C], fp32: of blocks of 1, 2, 4, .. rows, joined in pairs
-    by M - M lower M, of which what joins a pair's blocks counts."""
-    row, column = rows[:, None], rows[None, :]
-    found = tl.where(row == column, 1.0, 0.0) - tl.where((row == column + 1) & (row % 2 == 1), lower, 0.0)
-    for level in tl.static_range(1, LEVELS):
-        joins = ((row >> level) == (column >> level) + 1) & ((row >> level) % 2 == 1)
-        below = finely(found, tl.where(joins, lower, 0.0), EXACT, PRECISION)
+def joins(rows, columns, level: tl.constexpr):
+    """Where a lower block of 2^level rows joins it to the block before it, of pairs of blocks."""
+    return ((rows >> level) == (columns >> level) + 1) & ((rows >> level) % 2 == 1)
+
+
+@triton.jit
+def inverse_of(
+    lower, blocks, rows, C: tl.constexpr, SUB: tl.constexpr, LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr,
+    EXACT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(I + lower)^-1 of a strictly lower triangular matrix [C, C], fp32, whose own blocks on the diagonal are `blocks`
+    [C / SUB, SUB, SUB]: of blocks of 1, 2, 4, .. rows, joined in pairs by M - M lower M, of which what joins a pair's
+    blocks counts."""
+    row, column = tl.arange(0, SUB)[None, :, None], tl.arange(0, SUB)[None, None, :]
+    found = tl.where(row == column, 1.0, 0.0) - tl.where(joins(row, column, 0), blocks, 0.0)
+    for level in tl.static_range(1, SUBLEVELS):
+        below = tl.dot(found, tl.where(joins(row, column, level), blocks, 0.0), input_precision="tf32x3")
+        found -= tl.dot(below, found, input_precision="tf32x3")
+    number = tl.arange(0, C // SUB)
+    own = number[:, None, None, None] == number[None, None, :, None]
+    found = tl.reshape(tl.where(own, found[:, :, None, :], 0.0), [C, C])
+    for level in tl.static_range(SUBLEVELS, LEVELS):
+        below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT, PRECISION)
         found -= finely(below, found, EXACT, PRECISION)
     return found
 
@@ -91,8 +106,8 @@ def between(table, size, place, rows, C: tl.constexpr, FAST: tl.constexpr):
 @triton.jit(do_not_specialize=["T", "N"])
 def delta_operands(
     q, k, v, beta, log_decay, table, w, u, scores, keys, through, T, H, N, QS, KS, VS,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, LEVELS: tl.constexpr,
-    DECAY: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
+    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """Of a chunk: w = M diag(b g) K and keys = M^T diag(e) K [B H, N, C, DK], u = (M diag(b) V)^T [.., DV, C], scores P
     and through = P M [.., C, C]; with DECAY table [4, B H, N, C], fp32: sums of log2 decays up to each row, of whole
@@ -125,14 +140,27 @@ def delta_operands(
     else:
         weights = tl.where(counted, 1.0, 0.0)
     same, score = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    near = tl.zeros([C // SUB, SUB, SUB], tl.float32)
     for first in tl.static_range(0, DK, BK):
         x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
         same += product(x, tl.trans(x), EXACT)
+        blocks = tl.reshape(operand(x, EXACT), [C // SUB, SUB, BK])
+        if EXACT:
+            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)), input_precision="tf32x3")
+        else:
+            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)))
         y = chunk_tile(q, batch, row, head * DK + first, rows, T, QS, C, BK, False)
         score += product(y, tl.trans(x), EXACT)
     score = operand(score * weights, EXACT)
     lower = tl.where(rows[:, None] > rows[None, :], same * weights * b[:, None], 0.0)
-    solved = inverse_of(lower, rows, C, LEVELS, EXACT, PRECISION)
+    near *= tl.reshape(b, [C // SUB, SUB])[:, :, None]
+    if DECAY:
+        wholes, rests = tl.reshape(whole, [C // SUB, SUB]), tl.reshape(rest, [C // SUB, SUB])
+        sums = (wholes[:, :, None] - wholes[:, None, :]) + (rests[:, :, None] - rests[:, None, :])
+        near *= power(tl.minimum(sums, 0.0), FAST)
+    within = tl.arange(0, SUB)
+    near = tl.where(within[None, :, None] > within[None, None, :], near, 0.0)
+    solved = inverse_of(lower, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT, PRECISION)
     store_own(scores, score, index, 0, C, C, C, False)
     store_own(through, product(score, solved, EXACT), index, 0, C, C, C, False)
     given = solved * b[None, :]

@@ -60,7 +60,10 @@ class _Call:
         return TensorDescriptor.from_tensor(x.flatten(0, 1), [1, rows, width]) if self.config.tma else x
 
 
-def _kept(q: Tensor, v: Tensor, decayed: bool, chunk: int) -> tuple[Tensor, ...]:
+Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _made(q: Tensor, v: Tensor, decayed: bool, chunk: int) -> Made:
     """What the forward makes: outputs, final state; what the backward needs: the decays' table, keys and scores with
     the inverse, the states before the chunks and the rows written (`delta_run`, `delta_operands`)."""
     batch, length, heads, key_dim = q.shape
@@ -86,13 +89,13 @@ def _forward(
     beta, log_decay, initial = contiguous(beta, log_decay, initial)
     call = _Call(q, k, v, log_decay is not None, chunk)
     config, tile, key_dim = call.config, call.config.run_tile, call.key_dim
-    made = _kept(q, v, log_decay is not None, chunk)
+    made = _made(q, v, log_decay is not None, chunk)
     out, final, table, keys, through, states, written = made
     w, scores = torch.empty_like(keys), torch.empty_like(through)
     delta_operands[call.rows, call.chunks](
         q, k, v, beta, log_decay, table, w, written, scores, keys, through, *call.sizes, *call.strides, **call.flags,
-        **call.fast, BK=config.operands_tile[0], BV=config.operands_tile[1], LEVELS=chunk.bit_length() - 1,
-        PRECISION=config.precision, num_warps=config.operands_warps, maxnreg=config.operands_registers,
+        **call.fast, BK=config.operands_tile[0], BV=config.operands_tile[1], SUB=config.block,
+        LEVELS=chunk.bit_length() - 1, SUBLEVELS=config.block.bit_length() - 1, PRECISION=config.precision, num_warps=config.operands_warps, maxnreg=config.operands_registers,
         num_stages=1,
     )  # fmt: skip
     rows_written = call.own(written, tile, chunk)  # of M diag(b) V first
@@ -108,7 +111,7 @@ def _forward(
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, initial: Tensor | None, chunk: int,
       counted: int) -> tuple[Tensor, ...]:  # fmt: skip
-    return _kept(q, v, log_decay is not None, chunk)
+    return _made(q, v, log_decay is not None, chunk)
 
 
 @torch.library.custom_op("arch::gated_delta_backward", mutates_args=("d_q", "d_k", "d_v"))
