@@ -107,7 +107,8 @@ def between(table, size, place, rows, C: tl.constexpr, FAST: tl.constexpr):
 def delta_operands(
     q, k, v, beta, log_decay, table, w, u, scores, keys, through, T, H, N, QS, KS, VS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
-    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, PRECISION: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """Of a chunk: w = M diag(b g) K and keys = M^T diag(e) K [B H, N, C, DK], u = (M diag(b) V)^T [.., DV, C], scores P
     and through = P M [.., C, C]; with DECAY table [4, B H, N, C], fp32: sums of log2 decays up to each row, of whole

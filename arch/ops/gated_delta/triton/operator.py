@@ -95,8 +95,8 @@ def _forward(
     delta_operands[call.rows, call.chunks](
         q, k, v, beta, log_decay, table, w, written, scores, keys, through, *call.sizes, *call.strides, **call.flags,
         **call.fast, BK=config.operands_tile[0], BV=config.operands_tile[1], SUB=config.block,
-        LEVELS=chunk.bit_length() - 1, SUBLEVELS=config.block.bit_length() - 1, PRECISION=config.precision, num_warps=config.operands_warps, maxnreg=config.operands_registers,
-        num_stages=1,
+        LEVELS=chunk.bit_length() - 1, SUBLEVELS=config.block.bit_length() - 1, PRECISION=config.precision,
+        num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1,
     )  # fmt: skip
     rows_written = call.own(written, tile, chunk)  # of M diag(b) V first
     delta_run[call.run_grid](
