@@ -198,9 +198,18 @@ def delta_run(
         state = tl.load(initial + bh * DK * DV + block)
     else:
         state = tl.zeros([TILE, DK], tl.float32)
-    size = tl.num_programs(1).to(tl.int64) * N * C
+    if DECAY:
+        # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
+        decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
+        leaves = decays + tl.num_programs(1).to(tl.int64) * N * C
+        next_enter, next_leave, next_through = tl.load(decays + rows), tl.load(leaves + rows), tl.load(decays + C - 1)
     for chunk in range(0, N):
         index, row = bh * N + chunk, chunk * C
+        if DECAY:
+            enter, leave, through = next_enter, next_leave, next_through
+            ahead = tl.minimum(chunk + 1, N - 1) * C
+            next_enter, next_leave = tl.load(decays + ahead + rows), tl.load(leaves + ahead + rows)
+            next_through = tl.load(decays + ahead + C - 1)
         kept = operand(state, EXACT)
         store_own(states, kept, index, first, DV, DK, TILE, TMA)
         x = own_tile(w, index, 0, 0, C, DK, C, DK, TMA)
@@ -211,8 +220,7 @@ def delta_run(
         y = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
         result = product(kept, tl.trans(y), EXACT)
         if DECAY:
-            decays = table + 2 * size + index * C
-            result *= tl.load(decays + rows)[None, :]
+            result *= enter[None, :]
         z = own_tile(scores, index, 0, 0, C, C, C, C, TMA)
         result += product(right, tl.trans(z), EXACT)
         if TMA:
@@ -221,8 +229,8 @@ def delta_run(
             place = out + (batch.to(tl.int64) * T + row) * OS + head * DV
             store_rows(place, tl.trans(result), rows, rows < T - row, OS, first, TILE)
         if DECAY:
-            state *= tl.load(decays + C - 1)
-            right = operand(added * tl.load(decays + size + rows)[None, :], EXACT)
+            state *= through
+            right = operand(added * leave[None, :], EXACT)
         x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
         state += product(right, x, EXACT)
     tl.store(final + bh * DK * DV + block, state)
@@ -245,10 +253,21 @@ def delta_run_back(
         state = tl.load(d_final + bh * DK * DV + block)
     else:
         state = tl.zeros([TILE, DK], tl.float32)
-    size = tl.num_programs(1).to(tl.int64) * N * C
+    vectors = batch.to(tl.int64) * T * H + head  # of beta
+    ahead = (N - 1) * C
+    next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
+    if DECAY:
+        decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
+        next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
     for step in range(0, N):
         chunk = N - 1 - step
         index, row = bh * N + chunk, chunk * C
+        b = next_b
+        ahead = tl.maximum(row - C, 0)
+        next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
+        if DECAY:
+            enter, through_chunk = next_enter, next_through
+            next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
         kept = operand(state, EXACT)
         store_own(d_states, kept, index, first, DV, DK, TILE, TMA)
         y = tl.trans(chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, TILE, TMA))
@@ -256,14 +275,10 @@ def delta_run_back(
         x = own_tile(keys, index, 0, 0, C, DK, C, DK, TMA)
         found = product(y, z, EXACT) + product(kept, tl.trans(x), EXACT)
         store_own(solved, operand(found, EXACT), index, first, DV, C, TILE, TMA)
-        vector = (batch.to(tl.int64) * T + row + rows) * H + head
-        b = tl.load(beta + vector, mask=rows < T - row, other=0.0)
         if DECAY:
-            decays = table + 2 * size + index * C
-            enter = tl.load(decays + rows)
             b *= enter
             y = operand(y.to(tl.float32) * enter[None, :], EXACT)
-            state *= tl.load(decays + C - 1)
+            state *= through_chunk
         x = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
         state += product(y, x, EXACT)
         x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
@@ -326,8 +341,10 @@ def delta_gradients(
     x = chunk_tile(k, batch, row, head * DK + channel, rows, T, KS, C, BK, False)
     y = chunk_tile(q, batch, row, head * DK + channel, rows, T, QS, C, BK, False)
     of_q += product(of_p, x, EXACT)
-    own = product(of_a, x, EXACT) - of_k  # of what beta is multiplied by
-    others = leaving + product(tl.trans(of_p), y, EXACT) + product(tl.trans(of_a * b[:, None]), x, EXACT)
+    given = operand(b[:, None] * x.to(tl.float32), EXACT)
+    inner = product(of_a, x, EXACT)
+    own = inner - of_k  # of what beta is multiplied by
+    others = leaving + product(tl.trans(of_p), y, EXACT) + product(tl.trans(of_a), given, EXACT)
     place = batch.to(tl.int64) * T + row
     store_rows(d_q + place * DQS + head * DK, of_q, rows, inside, DQS, channel, BK)
     store_rows(d_k + place * DKS + head * DK, b[:, None] * own + others, rows, inside, DKS, channel, BK)
@@ -335,13 +352,15 @@ def delta_gradients(
     of_beta = tl.sum(key * own, 1)
     share = tile * (tl.num_programs(2) // H).to(tl.int64) * T * H + vector
     if DECAY:
-        found = tl.sum(y.to(tl.float32) * of_q + key * (b[:, None] * own - others), 1)
+        # of the rounded numbers that the products have, so that what a pair adds and takes is the same
+        found = y.to(tl.float32) * of_q + given.to(tl.float32) * inner - key * (b[:, None] * of_k + others)
+        found = tl.sum(found, 1)
         behind = tl.sum(tl.sum(key * leaving, 1), 0) + spanning * tl.load(decays + C - 1)
         tl.store(d_decay + share, tl.cumsum(found, 0, reverse=True) + behind, mask=inside)
     for share_of_v in range(tile, DV // BV, DK // BK):
         first = share_of_v * BV
         z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA)).to(tl.float32)
-        y = chunk_tile(v, batch, row, head * DV + first, rows, T, VS, C, BV, False)
-        of_beta += tl.sum(z * y.to(tl.float32), 1)
+        value = chunk_tile(v, batch, row, head * DV + first, rows, T, VS, C, BV, False)
+        of_beta += tl.sum(z * value.to(tl.float32), 1)
         store_rows(d_v + place * DVS + head * DV, z * b[:, None], rows, inside, DVS, first, BV)
     tl.store(d_beta + share, of_beta, mask=inside)
