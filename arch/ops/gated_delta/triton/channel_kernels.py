@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import LOG2E, LOWEST, load_rows, operand, power, product, store_rows
+from ...triton.tiles import LOG2E, LOWEST, load_rows, operand, power, store_rows
 from .kernels import chunk_tile, diagonal_of, many_products, on_diagonal, own_tile, state_gradients, store_own
 
 REACH = tl.constexpr(60.0)
@@ -138,8 +138,8 @@ def channel_gradients(
     place = batch.to(tl.int64) * T + row
     vector = (place + rows) * H + head
     of_p, of_a, of_q, of_k, leaving, spanning = state_gradients(
-        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS, C, DK, DV, BK, BV, True,
-        EXACT, TMA, STAGES,
+        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS,
+        C, DK, DV, BK, BV, True, EXACT, TMA, STAGES,
     )  # fmt: skip
     b = tl.load(beta + vector, mask=inside, other=0.0)
     x = log_decays(log_decay, place, rows, inside, H * DK, head * DK + channel, C, BK)

@@ -383,8 +383,8 @@ def delta_gradients(
     channel = tile * BK
     vector = (batch.to(tl.int64) * T + row + rows) * H + head
     of_p, of_a, of_q, of_k, leaving, spanning = state_gradients(
-        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS, C, DK, DV, BK, BV, DECAY,
-        EXACT, TMA, STAGES,
+        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS,
+        C, DK, DV, BK, BV, DECAY, EXACT, TMA, STAGES,
     )  # fmt: skip
     b = tl.load(beta + vector, mask=inside, other=0.0)
     if DECAY:
