@@ -261,7 +261,6 @@ class DeltaConfig:
     operands_tile: tuple[int, int]  # [d_k, d_v] that a chunk's operands are made of at a time
     operands_warps: int
     block: int  # rows of the blocks on the diagonal of a chunk's matrix that are inverted side by side
-    precision: str  # of the products by which these are joined
     run_tile: int  # columns of the values in a program of the runs through time
     run_warps: int
     run_stages: int
@@ -290,19 +289,18 @@ def delta_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Del
         operands_tile=(min(key_dim, 32 if exact else 128), min(value_dim, 32 if exact else 128)),
         operands_warps=4,
         block=16,
-        precision="tf32",
         run_tile=min(value_dim, 32 if exact else 64),
         run_warps=8 if key_dim > 128 and not exact else 4,
-        run_stages=1 if exact or key_dim > 128 else 2,
+        run_stages=1 if exact or key_dim > 128 else 3,
         gradient_tile=(min(key_dim, 16 if exact else 64), min(value_dim, 16 if exact else 64)),
         gradient_warps=4,
-        gradient_stages=1 if exact else 2,
+        gradient_stages=1 if exact else 3,
         arch=None if own else "sm80",
         tma=own,
         scores_tile=min(key_dim, 16 if exact else 32),
         scores_warps=4,
-        channel_tile=(min(key_dim, 16 if exact else 32), min(value_dim, 16 if exact else 64)),
-        channel_warps=4,
+        channel_tile=(16, min(value_dim, 16 if exact else 64)),
+        channel_warps=4 if exact else 8,
         channel_stages=1 if exact else 2,
     )
     return replace(rules, **_override) if _override else rules

@@ -23,11 +23,12 @@ INTERPRETED = pytest.mark.skipif(GPU, reason="for the interpreter; a GPU rounds 
 ON_A_GPU = pytest.mark.gpu("the interpreter's bf16 products are wrong")
 
 
-def as_exact_as_the_chunk_backend(call, leaves, names, sizes):
+def as_exact_as_the_chunk_backend(call, leaves, names, sizes, amplified=False):
     """The kernels' output, state and gradients: at most 1.5 times the error of the chunk backend whose products are
     rounded alike, what is bf16 at most 2.5 times that of the chunk backend in fp32, and twice the same.
 
-    call(backend, leaves): output and state; names: of the leaves.
+    call(backend, leaves): output and state; names: of the leaves; amplified: roundings inside a chunk are, by the
+    operation itself, so that those of the inputs alone are no measure.
     """
     with torch.no_grad():
         numbers = sum(x.numel() for x in call("chunk", leaves))
@@ -45,7 +46,9 @@ def as_exact_as_the_chunk_backend(call, leaves, names, sizes):
     errors = zip(*(relative(x, expected) for x in (actual, rounded, plain)), strict=True)
     for name, leaf, (error, its, best) in zip(["out", *names], [None, *leaves], errors, strict=True):
         assert error < max(1.5 * its, 1e-6), f"{name}: {error:.1e}, the chunk backend {its:.1e}"
-        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in plain PyTorch
+        if (
+            leaf is not None and leaf.dtype == torch.bfloat16 and not amplified
+        ):  # what is fp32 has no rounding in plain PyTorch
             assert error < 2.5 * best, f"{name}: {error:.1e}, the fp32 chunk backend {best:.1e}"
 
 

@@ -24,9 +24,9 @@ from ...triton.tiles import LOG2E, LOWEST, load_rows, load_tile, operand, power,
 
 
 @triton.jit
-def finely(a, b, EXACT: tl.constexpr, PRECISION: tl.constexpr):
+def finely(a, b, EXACT: tl.constexpr):
     """a @ b of fp32 to more digits than bf16's."""
-    return tl.dot(a, b, input_precision="tf32x3" if EXACT else PRECISION)
+    return tl.dot(a, b, input_precision="tf32x3" if EXACT else "tf32")
 
 
 @triton.jit
@@ -63,7 +63,7 @@ def joins(rows, columns, level: tl.constexpr):
 @triton.jit
 def inverse_of(
     lower, blocks, rows, C: tl.constexpr, SUB: tl.constexpr, LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr,
-    EXACT: tl.constexpr, PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """(I + lower)^-1 of a strictly lower triangular matrix [C, C], fp32, whose own blocks on the diagonal are `blocks`
     [C / SUB, SUB, SUB]: of blocks of 1, 2, 4, .. rows, joined in pairs by M - M lower M, of which what joins a pair's
@@ -75,8 +75,8 @@ def inverse_of(
         found -= tl.dot(below, found, input_precision="tf32x3")
     found = on_diagonal(found, C // SUB, SUB)
     for level in tl.static_range(SUBLEVELS, LEVELS):
-        below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT, PRECISION)
-        found -= finely(below, found, EXACT, PRECISION)
+        below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT)
+        found -= finely(below, found, EXACT)
     return found
 
 
@@ -130,8 +130,8 @@ def between(table, size, place, rows, C: tl.constexpr, FAST: tl.constexpr):
 def delta_operands(
     q, k, leaving, v, beta, log_decay, table, lower, w, u, scores, keys, through, T, H, N, QS, KS, VS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
-    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, CHANNEL: tl.constexpr,
-    PRECISION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, CHANNEL: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """Of a chunk: w = M diag(b g) K and keys = M^T diag(e) K [B H, N, C, DK], u = (M diag(b) V)^T [.., DV, C], scores P
     and through = P M [.., C, C]; with DECAY table [4, B H, N, C], fp32: sums of log2 decays up to each row, of whole
@@ -188,7 +188,7 @@ def delta_operands(
             near *= power(tl.minimum(sums, 0.0), FAST)
         within = tl.arange(0, SUB)
         near = tl.where(within[None, :, None] > within[None, None, :], near, 0.0)
-    solved = inverse_of(below, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT, PRECISION)
+    solved = inverse_of(below, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT)
     store_own(through, product(score, solved, EXACT), index, 0, C, C, C, False)
     given = solved * b[None, :]
     for first in tl.static_range(0, DV, BV):

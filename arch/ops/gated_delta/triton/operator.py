@@ -114,7 +114,7 @@ def _forward(
         q, k, leaving, v, beta, log_decay, table, lower, w, written, scores, keys, through, *call.sizes, *strides,
         **call.flags, **call.fast, CHANNEL=call.channel, BK=config.operands_tile[0], BV=config.operands_tile[1],
         SUB=config.block, LEVELS=chunk.bit_length() - 1, SUBLEVELS=config.block.bit_length() - 1,
-        PRECISION=config.precision, num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1,
+        num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1,
     )  # fmt: skip
     k = k if leaving is None else leaving
     rows_written = call.own(written, tile, chunk)  # of M diag(b) V first
@@ -137,8 +137,8 @@ def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, i
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None,
-    table: Tensor, keys: Tensor, through: Tensor, states: Tensor, written: Tensor, queries: Tensor, entering: Tensor,
-    d_q: Tensor, d_k: Tensor, d_v: Tensor, chunk: int, counted: int, started: bool,
+    initial: Tensor | None, table: Tensor, keys: Tensor, through: Tensor, states: Tensor, written: Tensor,
+    queries: Tensor, entering: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor, chunk: int, counted: int, started: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v, all of `as_rows`, into d_q, d_k and d_v, which are laid as they are; those of beta, of
     the log-decays (empty without) and of the initial state. log_decay: by channel alone; started: whether the initial
@@ -171,19 +171,34 @@ def _backward(
             q, k, v, beta, log_decay, *given, d_decay, *call.sizes, *strides, **flags, SUB=config.block,
             STAGES=config.channel_stages, num_warps=config.channel_warps,
         )  # fmt: skip
-        return d_beta.sum(0), d_decay, d_initial
+        return d_beta.sum(0), _with_lost(d_decay, initial, d_final, table, states.dtype), d_initial
     d_decay = v.new_empty(shares if call.flags["DECAY"] else (0, 0, 0, 0), dtype=torch.float32)
     delta_gradients[grid](
         q, k, v, beta, table, *given, d_decay, *call.sizes, *strides, **flags, DECAY=call.flags["DECAY"],
         STAGES=config.gradient_stages, num_warps=config.gradient_warps, maxnreg=config.gradient_registers,
     )  # fmt: skip
-    return d_beta.sum(0), d_decay.sum(0), d_initial
+    return d_beta.sum(0), _with_lost(d_decay.sum(0), initial, d_final, table, states.dtype), d_initial
+
+
+def _with_lost(
+    d_decay: Tensor, initial: Tensor | None, d_final: Tensor | None, table: Tensor, kept: torch.dtype
+) -> Tensor:
+    """The log-decays' gradients [B, T, H ..] with what those of a sequence of one chunk lack: pairs that span it are
+    the state before it times the gradient behind it, which the kernels take as `kept`; here both are fp32. Of a few
+    rows little else is rounded; of a whole chunk everything is."""
+    if initial is None or d_final is None or table.numel() == 0 or table.shape[-2] != 1:
+        return d_decay
+    lost = (initial * d_final - initial.to(kept).float() * d_final.to(kept).float()).sum(3)
+    if d_decay.dim() == 3:
+        return d_decay + (lost.sum(2) * table[2, :, 0, -1].view(lost.shape[:2])).unsqueeze(1)
+    return d_decay + (lost * table[:, 0].view(lost.shape)).unsqueeze(1)
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None,
-      table: Tensor, keys: Tensor, through: Tensor, states: Tensor, written: Tensor, queries: Tensor, entering: Tensor,
-      d_q: Tensor, d_k: Tensor, d_v: Tensor, chunk: int, counted: int, started: bool,
+      initial: Tensor | None, table: Tensor, keys: Tensor, through: Tensor, states: Tensor, written: Tensor,
+      queries: Tensor, entering: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor, chunk: int, counted: int,
+      started: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, key_dim = q.shape
     decays: Any = (batch, length, heads) if table.numel() else (0, 0, 0)
@@ -196,19 +211,19 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, be
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, beta, log_decay, initial, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, beta, log_decay if _decays(log_decay) == 4 else None, *output[2:])
+    ctx.save_for_backward(q, k, v, beta, log_decay if _decays(log_decay) == 4 else None, initial, *output[2:])
     ctx.decayed, ctx.has_initial = log_decay is not None, initial is not None
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     no_second_derivative("gated_delta")
-    q, k, v, beta, log_decay, *made = ctx.saved_tensors
+    q, k, v, beta, log_decay, initial, *made = ctx.saved_tensors
     d_out = v.new_zeros(v.shape) if d_out is None else d_out
     q, k, v = as_rows(q, k, v)
     d_q, d_k, d_v = gradients_of(q, k, v)
     d_beta, d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, beta, log_decay, *made, d_q, d_k, d_v, *ctx.options, ctx.needs_input_grad[5]
+        d_out, d_final, q, k, v, beta, log_decay, initial, *made, d_q, d_k, d_v, *ctx.options, ctx.needs_input_grad[5]
     )  # fmt: skip
     return (
         d_q, d_k, d_v, d_beta, d_decay if ctx.decayed else None, d_initial if ctx.has_initial else None,
@@ -243,9 +258,9 @@ def _(q: Any, k: Any, v: Any, beta: Any, log_decay: Any, initial: Any, chunk: in
 
 
 @register_flop_formula(torch.ops.arch.gated_delta_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, beta: Any, log_decay: Any, table: Any, keys: Any, through: Any,
-      states: Any, written: Any, queries: Any, entering: Any, d_q: Any, d_k: Any, d_v: Any, chunk: int, counted: int,
-      started: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, beta: Any, log_decay: Any, initial: Any, table: Any, keys: Any,
+      through: Any, states: Any, written: Any, queries: Any, entering: Any, d_q: Any, d_k: Any, d_v: Any, chunk: int,
+      counted: int, started: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     """The solve's gradient is a product of the whole square; without a gradient of its own the first state has none in
     W S."""
     parts = _chunks(q[1], counted, log_decay is not None)
