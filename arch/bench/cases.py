@@ -239,14 +239,14 @@ CASES = {
             ("q", "k", "v", "beta", "log_decay"),
             _gated_deltanet,
             _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], x[4], backend=backend)),
-            delta,
+            delta(),
         ),
         Case(
             "kimi-delta",
             ("q", "k", "v", "beta", "log_decay"),
             _kimi_delta,
             _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], x[4], backend=backend)),
-            delta,
+            delta(by_channel=True),
             (6, 17),  # decays are fp32
         ),
         Case(
@@ -254,7 +254,7 @@ CASES = {
             ("q", "k", "v", "beta"),
             _deltanet,
             _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], backend=backend)),
-            delta,
+            delta(),
         ),
         Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
     )
