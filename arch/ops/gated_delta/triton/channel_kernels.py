@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import LOG2E, LOWEST, load_rows, operand, power, store_rows
+from ...triton.tiles import LOG2E, LOWEST, load_rows, operand, power, row_sums, store_rows
 from .kernels import chunk_tile, diagonal_of, many_products, on_diagonal, own_tile, state_gradients, store_own
 
 REACH = tl.constexpr(60.0)
@@ -26,29 +26,28 @@ def log_decays(log_decay, place, rows, inside, stride, channel, C: tl.constexpr,
 
 
 @triton.jit
-def chunk_ends(x, C: tl.constexpr, NB: tl.constexpr, SUB: tl.constexpr, BK: tl.constexpr, FAST: tl.constexpr):
-    """Decays from the chunk's start to each row and from it to the end [C, BK], and of the whole [BK], of log2 decays
-    x; sums within a block are added to those of whole blocks."""
-    blocks = tl.reshape(x, [NB, SUB, BK])
-    upto = tl.cumsum(blocks, 1)
-    behind = tl.cumsum(blocks, 1, reverse=True) - blocks
-    totals = tl.sum(blocks, 1)
-    first, second = tl.arange(0, NB)[:, None, None], tl.arange(0, NB)[None, :, None]
-    earlier = tl.sum(tl.where(second < first, totals[None, :, :], 0.0), 1)
-    later = tl.sum(tl.where(second > first, totals[None, :, :], 0.0), 1)
-    enter = power(tl.reshape(upto + earlier[:, None, :], [C, BK]), FAST)
-    leave = power(tl.reshape(behind + later[:, None, :], [C, BK]), FAST)
-    return enter, leave, power(tl.sum(totals, 0), FAST)
+def summed(which, x, EXACT: tl.constexpr):
+    """Sums of the rows of x [C, BK] that bool [C, C] says for each row."""
+    return row_sums(which.to(tl.float32 if EXACT else tl.bfloat16), x, EXACT)
 
 
 @triton.jit
-def references(x, NB: tl.constexpr, SUB: tl.constexpr, BK: tl.constexpr, FAST: tl.constexpr):
+def chunk_ends(x, rows, EXACT: tl.constexpr, FAST: tl.constexpr):
+    """Decays from the chunk's start to each row and from it to the end [C, BK], and of the whole [BK], of log2 decays
+    x."""
+    enter, leave = summed(rows[None, :] <= rows[:, None], x, EXACT), summed(rows[None, :] > rows[:, None], x, EXACT)
+    return power(enter, FAST), power(leave, FAST), power(tl.sum(x, 0), FAST)
+
+
+@triton.jit
+def references(x, rows, NB: tl.constexpr, SUB: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr):
     """For blocks a and b of SUB rows: decays from a's reference to its rows [NB, SUB, BK], from b's rows to a's
     reference [NB (a), NB (b), SUB, BK], 0 where b is later, or the same and the channel far; sums from a block's start
     up to its rows [NB, SUB, BK]; whether a channel is far [NB, BK]."""
+    near = rows[:, None] // SUB == rows[None, :] // SUB
+    upto = tl.reshape(summed(near & (rows[None, :] <= rows[:, None]), x, EXACT), [NB, SUB, BK])
+    behind = tl.reshape(summed(near & (rows[None, :] > rows[:, None]), x, EXACT), [NB, SUB, BK])
     blocks = tl.reshape(x, [NB, SUB, BK])
-    upto = tl.cumsum(blocks, 1)
-    behind = tl.cumsum(blocks, 1, reverse=True) - blocks
     totals = tl.sum(blocks, 1)
     half = tl.sum(tl.where(tl.arange(0, SUB)[None, :, None] < SUB // 2, blocks, 0.0), 1)
     far = (half < -REACH) | (totals - half < -REACH)
@@ -93,13 +92,13 @@ def channel_scores(
         x = log_decays(log_decay, place, rows, inside, H * DK, channel, C, BK)
         query = chunk_tile(q, batch, row, channel, rows, T, QS, C, BK, False).to(tl.float32)
         key = chunk_tile(k, batch, row, channel, rows, T, KS, C, BK, False).to(tl.float32)
-        enter, leave, whole = chunk_ends(x, C, NB, SUB, BK, FAST)
+        enter, leave, whole = chunk_ends(x, rows, EXACT, FAST)
         own = H * DK
         store_rows(queries + place * own, query * enter, rows, inside, own, channel, BK)
         store_rows(entering + place * own, key * enter, rows, inside, own, channel, BK)
         store_rows(leaving + place * own, key * leave, rows, inside, own, channel, BK)
         tl.store(through + index * DK + first + tl.arange(0, BK), whole)
-        after, before, upto, far = references(x, NB, SUB, BK, FAST)
+        after, before, upto, far = references(x, rows, NB, SUB, BK, EXACT, FAST)
         query, key = tl.reshape(query, [NB, SUB, BK]), tl.reshape(key, [NB, SUB, BK])
         right = tl.permute(tl.reshape(operand(key[None, :, :, :] * before, EXACT), [NB, C, BK]), (0, 2, 1))
         score += many_products(operand(query * after, EXACT), right, EXACT)
@@ -143,7 +142,7 @@ def channel_gradients(
     )  # fmt: skip
     b = tl.load(beta + vector, mask=inside, other=0.0)
     x = log_decays(log_decay, place, rows, inside, H * DK, head * DK + channel, C, BK)
-    enter, leave, whole = chunk_ends(x, C, NB, SUB, BK, FAST)
+    enter, leave, whole = chunk_ends(x, rows, EXACT, FAST)
     query = chunk_tile(q, batch, row, head * DK + channel, rows, T, QS, C, BK, False).to(tl.float32)
     key = chunk_tile(k, batch, row, head * DK + channel, rows, T, KS, C, BK, False).to(tl.float32)
     of_q *= enter
@@ -155,7 +154,7 @@ def channel_gradients(
     of_p = tl.where(rows[:, None] >= rows[None, :], of_p, 0.0)
     of_a = tl.where(rows[:, None] > rows[None, :], -of_a, 0.0)
     # pairs within the chunk, of channels by their references
-    after, before, upto, far = references(x, NB, SUB, BK, FAST)
+    after, before, upto, far = references(x, rows, NB, SUB, BK, EXACT, FAST)
     left_q = operand(tl.reshape(query, [NB, SUB, BK]) * after, EXACT)
     left_k = operand(tl.reshape(b[:, None] * key, [NB, SUB, BK]) * after, EXACT)
     right = operand(tl.reshape(tl.reshape(key, [NB, SUB, BK])[None, :, :, :] * before, [NB, C, BK]), EXACT)
@@ -196,7 +195,7 @@ def channel_gradients(
     of_k += tl.reshape(late_k, [C, BK])
     store_rows(d_q + place * DQS + head * DK, of_q, rows, inside, DQS, channel, BK)
     store_rows(d_k + place * DKS + head * DK, b[:, None] * of_k + leaving + early, rows, inside, DKS, channel, BK)
-    d_log = tl.cumsum(found, 0, reverse=True) + spanning[None, :]
+    d_log = summed(rows[None, :] >= rows[:, None], found, EXACT) + spanning[None, :]
     store_rows(d_decay + place * H * DK + head * DK, d_log, rows, inside, H * DK, channel, BK)
     of_beta = tl.sum(key * of_k, 1)
     for share_of_v in range(tile, DV // BV, DK // BK):
