@@ -2,9 +2,10 @@
 
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
-gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and Tpe's learned poles
-have no kernel: their lines are those of the plain form. Segments and chunks are those of arch/kernel_config.py that ask
-neither for the GPU nor for its assembler, so that all GPUs keep the same; `training_memory` names what does not.
+gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps, Tpe's learned poles and
+the delta rule by channel have no kernel: their lines are those of the plain form. Segments and chunks are those of
+arch/kernel_config.py that ask neither for the GPU nor for its assembler, so that all GPUs keep the same;
+`training_memory` names what does not.
 
 Names as in activations.py; B the sequences of a micro-batch, by which some of the rules go. What the functions give is
 for one sequence.
@@ -57,20 +58,18 @@ def decay(cfg: ModelConfig, T: int, a: int, B: int, keys: int, values: int, deca
     }
 
 
-def delta(cfg: ModelConfig, T: int, a: int, value_dim: int, by_channel: bool) -> Bytes:
-    """gated_delta: q and k, and v where it is filled up; of every chunk keys by the inverse and the rows written,
-    scores by the inverse, the state before it; a table of four numbers a row. By channel q and k with their decays, the
-    log-decays, and a decay of each chunk."""
+def delta(cfg: ModelConfig, T: int, a: int, value_dim: int) -> Bytes:
+    """gated_delta with a decay by head and step: q and k, and v where it is filled up; of every chunk keys by the
+    inverse and the rows written, scores by the inverse, the state before it; a table of four numbers a row."""
     rows, count = chunks_of(T, a)
     keys, values = padded(cfg.head_dim), padded(value_dim)
     filled = values if values != value_dim else 0
     each = a * cfg.n_heads
-    decays = (T + count) * keys if by_channel else 4 * count * rows
     return {
-        "mixer.core": each * (T * ((4 if by_channel else 2) * keys + filled) + count * rows * (keys + values)),
+        "mixer.core": each * (T * (2 * keys + filled) + count * rows * (keys + values)),
         "mixer.scores": each * count * rows**2,
         "mixer.states": each * count * keys * values,
-        "mixer.decays": F * cfg.n_heads * decays,
+        "mixer.decays": 4 * F * cfg.n_heads * count * rows,
     }
 
 

@@ -24,7 +24,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
 
     def plain(cfg: ModelConfig) -> bool:
         """Whether no kernel takes its heads."""
-        return max(cfg.head_dim, head(cfg)) > WIDEST_HEAD
+        return by_channel or max(cfg.head_dim, head(cfg)) > WIDEST_HEAD
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
@@ -60,15 +60,14 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         }
 
     def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-        """A sigmoid gate is one with the norm, one with silu is copied.
+        """By channel the chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied.
         What the first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
         joined = by_channel and cfg.norm != "layer"
         read = by_channel or cfg.options.conv_width <= short_conv.TAPS
         # LayerNorm keeps o with the channels that heads are filled up by; in bf16 it makes an fp32 copy without
         unused = F * (kernels.padded(head(cfg)) - head(cfg)) if cfg.norm == "layer" and a == F and not plain(cfg) else 0
-        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, head(cfg), by_channel)
-        # decays; beta, twice where the operation reads the given one
-        gates = F * T * (2 * cfg.d_model + (1 if plain(cfg) else 2) * cfg.n_heads if by_channel else 4 * cfg.n_heads)
+        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, head(cfg))
+        gates = F * T * (2 * cfg.d_model + cfg.n_heads if by_channel else 4 * cfg.n_heads)  # decays; beta
         return operation | {
             "mixer.gates": gates,
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
