@@ -44,9 +44,7 @@ def as_exact_as_the_chunk_backend(call, leaves, names, sizes, amplified=False):
     errors = zip(*(relative(x, expected) for x in (actual, rounded, plain)), strict=True)
     for name, leaf, (error, its, best) in zip(["out", *names], [None, *leaves], errors, strict=True):
         assert error < max(1.5 * its, 1e-6), f"{name}: {error:.1e}, the chunk backend {its:.1e}"
-        if (
-            leaf is not None and leaf.dtype == torch.bfloat16 and not amplified
-        ):  # what is fp32 has no rounding in plain PyTorch
+        if leaf is not None and leaf.dtype == torch.bfloat16 and not amplified:  # fp32 has no rounding in PyTorch
             assert error < 2.5 * best, f"{name}: {error:.1e}, the fp32 chunk backend {best:.1e}"
 
 
