@@ -58,11 +58,11 @@ def decay(cfg: ModelConfig, T: int, a: int, B: int, keys: int, values: int, deca
     }
 
 
-def delta(cfg: ModelConfig, T: int, a: int, value_dim: int) -> Bytes:
+def delta(cfg: ModelConfig, T: int, a: int, key_dim: int, value_dim: int) -> Bytes:
     """gated_delta with a decay by head and step: q and k, and v where it is filled up; of every chunk keys by the
     inverse and the rows written, scores by the inverse, the state before it; a table of four numbers a row."""
     rows, count = chunks_of(T, a)
-    keys, values = padded(cfg.head_dim), padded(value_dim)
+    keys, values = padded(key_dim), padded(value_dim)
     filled = values if values != value_dim else 0
     each = a * cfg.n_heads
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from arch.architectures.common.delta_shape import convolved, values
+from arch.architectures.common.delta_shape import convolved, keys, values
 from arch.config import ModelConfig
 from arch.kernel_config import WIDEST_HEAD
 
@@ -19,17 +19,18 @@ from .entry import Entry, Lines, Memory, norm_size
 def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: bool) -> Entry:
     """matrices(cfg): the mixer's; by_channel: whether each key channel has a decay of its own, not each head."""
 
-    def head(cfg: ModelConfig) -> int:
-        return values(cfg) // cfg.n_heads
+    def head(cfg: ModelConfig) -> tuple[int, int]:
+        """Channels of a head's keys and values."""
+        return keys(cfg) // cfg.n_heads, values(cfg) // cfg.n_heads
 
     def plain(cfg: ModelConfig) -> bool:
         """Whether no kernel takes its heads."""
-        return by_channel or max(cfg.head_dim, head(cfg)) > WIDEST_HEAD
+        return by_channel or max(head(cfg)) > WIDEST_HEAD
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
         of the solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
-        d, h, v = cfg.d_model, cfg.n_heads, values(cfg)
+        d, h, v = keys(cfg), cfg.n_heads, values(cfg)
         parts = delta_chunks(cfg, T, by_channel)
         rows, unread = sum(r * count for r, count in parts), unread_rows(parts)
         chunks, squares = (sum(r**power * count for r, count in parts) for power in (0, 2))
@@ -42,12 +43,12 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
             "mixer.core": F * kept,
             "mixer.decays": F * decays,
             "mixer.scores": F * squares * h * (2 if by_channel else 5),
-            "mixer.states": 2 * F * chunks * head(cfg) * d,
+            "mixer.states": 2 * F * chunks * head(cfg)[1] * d,
         }
 
     def convolution(cfg: ModelConfig, T: int, a: int, line: Callable[[ModelConfig, int, int, int], float]) -> float:
         """Its result is kept in fp32 alone: of q and k, which are normed."""
-        wide = a * convolved(cfg) if a == F else F * 2 * cfg.d_model
+        wide = a * convolved(cfg) if a == F else F * 2 * keys(cfg)
         return line(cfg, T, a, convolved(cfg)) + T * (wide - a * convolved(cfg))
 
     def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
@@ -55,7 +56,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return core(cfg, T) | {
             "mixer.projections": a * T * (cfg.d_model + matrices(cfg)["mixer.in"] / cfg.d_model),
             "mixer.conv": convolution(cfg, T, a, short_conv.activations),
-            "mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg)),
+            "mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg)[1]),
             "mixer.activation": 3 * a * T * values(cfg),
         }
 
@@ -65,14 +66,15 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         joined = by_channel and cfg.norm != "layer"
         read = by_channel or cfg.options.conv_width <= short_conv.TAPS
         # LayerNorm keeps o with the channels that heads are filled up by; in bf16 it makes an fp32 copy without
-        unused = F * (kernels.padded(head(cfg)) - head(cfg)) if cfg.norm == "layer" and a == F and not plain(cfg) else 0
-        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, head(cfg))
-        gates = F * T * (2 * cfg.d_model + cfg.n_heads if by_channel else 4 * cfg.n_heads)  # decays; beta
+        filled = cfg.norm == "layer" and a == F and not plain(cfg)
+        unused = F * (kernels.padded(head(cfg)[1]) - head(cfg)[1]) if filled else 0
+        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, *head(cfg))
+        gates = F * T * (2 * keys(cfg) + cfg.n_heads if by_channel else 4 * cfg.n_heads)  # decays; beta
         return operation | {
             "mixer.gates": gates,
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
             "mixer.conv": short_conv.by_kernels(cfg, T, a, convolved(cfg)),
-            "mixer.norm": T * cfg.n_heads * (kernels.norm(cfg, head(cfg), a) + unused),
+            "mixer.norm": T * cfg.n_heads * (kernels.norm(cfg, head(cfg)[1], a) + unused),
             "mixer.activation": (2 if joined else 3) * a * T * values(cfg),
         }
 
@@ -82,26 +84,28 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return 0.0 if none else 2.0 * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
 
     def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
-        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes. The
-        kernels': gradients of the states, of the rows written, and of q, k and v, or the MLP's."""
+        """The gradients of the MLP's inputs, or of states and rows written, when what the MLP kept is gone: the
+        kernels' of whole chunks of their own, and of q, k and v beside them."""
         if plain(cfg):
-            return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
-        rows, _ = kernels.chunks_of(1, a)
-        states = cfg.n_heads * kernels.padded(cfg.head_dim) * kernels.padded(head(cfg)) / rows
-        return tokens * a * max(states + 2 * values(cfg) + 2 * cfg.d_model, 2.0 * cfg.d_ffn)
+            read = F * (keys(cfg) * head(cfg)[1] / cfg.chunk_size + values(cfg))
+        else:
+            key_dim, value_dim = map(kernels.padded, head(cfg))
+            rows, _ = kernels.chunks_of(1, a)
+            read = a * (cfg.n_heads * key_dim * value_dim / rows + 2 * values(cfg) + 2 * keys(cfg))
+        return tokens * max(2 * a * cfg.d_ffn, read - kernels.mlp(cfg, a))
 
     return Entry(
         matrices=matrices,
         vectors=lambda cfg: {
             "mixer.conv": short_conv.weights(cfg, convolved(cfg)),
             "mixer.A_log": cfg.n_heads,
-            "mixer.dt_bias": cfg.d_model if by_channel else cfg.n_heads,
-            "mixer.norm": norm_size(cfg, head(cfg)),
+            "mixer.dt_bias": keys(cfg) if by_channel else cfg.n_heads,
+            "mixer.norm": norm_size(cfg, head(cfg)[1]),
         },
-        core=lambda cfg, n: delta_core(cfg, n, head(cfg), by_channel),
-        excess=lambda cfg, n: delta_excess(cfg, n, head(cfg), by_channel),
+        core=lambda cfg, n: delta_core(cfg, n, *head(cfg), by_channel),
+        excess=lambda cfg, n: delta_excess(cfg, n, *head(cfg), by_channel),
         unseen=("mixer.solve",),
-        state=lambda cfg, n: {"state": cfg.head_dim * values(cfg)} | short_conv.window(cfg, convolved(cfg)),
+        state=lambda cfg, n: {"state": head(cfg)[0] * values(cfg)} | short_conv.window(cfg, convolved(cfg)),
         rounded=lambda cfg: short_conv.weights(cfg, convolved(cfg)),
         memory=Memory(activations, by_kernels, shared=masks, mlp_tensors=4, temporaries=temporaries),
     )

@@ -221,9 +221,9 @@ class Unit(torch.autograd.Function):
     @staticmethod
     @on_its_device
     def forward(ctx: Any, x: Tensor, length: float, eps: float) -> Tensor:
-        (x,) = as_rows(x)
         ctx.save_for_backward(x)
         ctx.length, ctx.eps = length, eps
+        (x,) = as_rows(x)
         out = x.new_empty(x.shape)
         _unit(x, x, out, length, eps, False)
         return out
@@ -231,7 +231,7 @@ class Unit(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (x,), (d_out,) = ctx.saved_tensors, as_rows(*grads)
+        x, d_out = as_rows(*ctx.saved_tensors, *grads)
         (d_x,) = gradients_of(x)
         _unit(x, d_out, d_x, ctx.length, ctx.eps, True)
         return d_x, None, None
