@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, nearest, shown
 from ...options import COMMON, Options, option
 from ...registry import RESERVED, Architecture, member, register_family
-from ...sizes import ffn_beside
+from ..common.ffn_beside import ffn_beside
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -65,19 +65,17 @@ def _kind(arch: str, folder: Path) -> Architecture:
     ]
     options: Any = dataclasses.make_dataclass(f"{name}Options", fields, bases=(FlaOptions,), frozen=True)
 
-    def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-        """The d_ffn that gives a layer as many parameters as the others have."""
-        fields = shape | changes
-        if not size or "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
-            return {}  # a ladder fits it; ModelConfig refuses heads that do not fit
+    def matrices(model: Any) -> dict[str, int]:
         from .mixer import tree_of
 
-        own = options(**{name: changes[name] for name in options.names() if name in changes})
-        shared: Any = SimpleNamespace(**{"arch": arch, "norm_eps": 1e-6, "chunk_size": 64} | fields)
-        shared.head_dim = shared.d_model // shared.n_heads
-        derived: Any = {name: value for name, value in own.derived(shared).items() if getattr(own, name) is None}
-        shared.options = dataclasses.replace(own, **derived)
-        return {"d_ffn": ffn_beside(sum(tree_of(shared).matrices.values()), shared.d_model, shape["d_ffn"])}
+        whole: Any = SimpleNamespace(**{"arch": arch, "norm_eps": 1e-6, "chunk_size": 64} | vars(model))
+        return tree_of(whole).matrices
+
+    rule = ffn_beside(options, matrices)
+
+    def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        """The d_ffn that gives a layer as many parameters as the others have; a ladder fits its own."""
+        return rule(size, shape, changes) if size else {}
 
     return Architecture(
         name=arch,
