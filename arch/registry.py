@@ -208,6 +208,16 @@ def _names(known: Architecture) -> tuple[str, ...]:
     return (known.name, known.label.lower(), *known.aliases)
 
 
+def pattern_fields(name: str) -> dict[str, Any]:
+    """A pattern as a study file has it; empty of any other architecture."""
+    pattern = architecture(name)
+    if not pattern.layers:
+        return {}
+    shown = {"label": pattern.label, "color": pattern.color}
+    own = {kind: dict(fields) for kind, fields in pattern.own}
+    return {"layers": list(pattern.layers)} | {key: value for key, value in shown.items() if value is not None} | own
+
+
 def _period(layers: tuple[str, ...]) -> tuple[str, ...]:
     """The shortest period of a list of layers."""
     whole = len(layers)

@@ -43,7 +43,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     """The directory with its run.json of every run that may be trained."""
     from analysis.forecast.stored import digests
 
-    versions, runs = package_versions(), trainable(request)
+    runs = trainable(request)
     predicted = digests(request.study) if any(run.is_forecast for run in runs) else {}
     return [
         prepare_run(
@@ -51,7 +51,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             run,
             cost_table(run.config),
             corpus.fingerprint,
-            versions,
+            package_versions(run.plugins),
             corpus.manifest["tokenizer"]["identity"],
             predicted.get(run.run_id),
         )

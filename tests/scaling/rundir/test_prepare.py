@@ -8,7 +8,7 @@ from arch.errors import InputError
 from data.files import new_directory, write_json
 from scaling.cli.request import Request
 from scaling.rundir.lock import run_lock
-from scaling.rundir.prepare import count_again
+from scaling.rundir.prepare import count_again, prepare_run
 from scaling.rundir.worklist import is_trained
 from scaling.study.spec import load_study
 
@@ -33,6 +33,18 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
     before = rundir.run_json.read_bytes()
     prepare(tmp_path, one_run())
     assert rundir.run_json.read_bytes() == before
+
+
+def test_what_a_run_began_with_is_kept_and_nothing_before(tmp_path):
+    """Versions, code and costs of a run that is prepared and has not begun are those of the last command."""
+    run = one_run()
+    about = (run, {}, "f" * 64)
+    prepare_run(tmp_path / "run", *about, {"torch": "1"}, "0" * 64)
+    rundir = prepare_run(tmp_path / "run", *about, {"torch": "2"}, "0" * 64)
+    assert rundir.record()["versions"] == {"torch": "2"}
+    rundir.write_status("running", 0, 0, None, None)
+    prepare_run(tmp_path / "run", *about, {"torch": "3"}, "0" * 64)
+    assert rundir.record()["versions"] == {"torch": "2"}
 
 
 def with_source(run, source):
@@ -85,6 +97,9 @@ def test_counts_of_flop_follow_the_counter(tmp_path):
     other = {"cost": wrong | {"n_params": 5}}  # another model's, whose count was right
     write_json(rundir.run_json, right | other)
     assert count_again(study.directory) is None and rundir.record() == right | other
+    write_json(
+        rundir.status_json, rundir.status() | {"state": "running"}
+    )  # before it has begun it would be written anew
     with pytest.raises(
         InputError, match=f"was written with n_params=5, this study asks for {right['cost']['n_params']}"
     ):
