@@ -128,7 +128,7 @@ def register(
         raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
     for own in (label or name, *aliases):
         for other in ARCHITECTURES.values():
-            if other.name != name and own.lower() in (other.name, other.label.lower(), *other.aliases):
+            if other.name != name and own.lower() in _names(other):
                 raise InputError(f"architecture {name!r}: {own!r} is also {other.name}: choose another label or alias")
     _check_options(name, options)
     for key in ladder or {}:
@@ -168,12 +168,16 @@ def register_pattern(
     names, fields = tuple(map(resolved, layers)), {resolved(kind): given for kind, given in (own or {}).items()}
     if not PATTERN_NAME.fullmatch(name):
         raise InputError(f"{name!r}: a name is small letters, digits, _ and -, and begins with a letter")
-    if name in ARCHITECTURES and not ARCHITECTURES[name].layers:
-        raise InputError(f"{name!r} is the name of an architecture already: choose another")
+    for new in (name, label or name):
+        names_taken = (x for known in ARCHITECTURES.values() if not known.layers for x in _names(known))
+        if new.lower() in names_taken:
+            raise InputError(f"{new!r} is the name of an architecture already: choose another")
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"color {color!r} is not written as #rrggbb")
     if not names:
         raise InputError("layers: name the architecture of each layer of a period")
+    if len(fields) < len(own or {}):
+        raise InputError(f"{', '.join(own or {})}: two of these are one architecture: give its fields once")
     for kind in (*names, *fields):
         known = architecture(kind)
         if known.layers:
@@ -216,6 +220,11 @@ def in_family(name: str) -> bool:
 def member(name: str) -> str:
     """NAME of prefix:NAME."""
     return name.partition(":")[2]
+
+
+def _names(known: Architecture) -> tuple[str, ...]:
+    """What people call an architecture, in small letters."""
+    return (known.name, known.label.lower(), *known.aliases)
 
 
 def pattern_fields(name: str) -> dict[str, Any]:

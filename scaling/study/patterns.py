@@ -40,11 +40,15 @@ def _read(raw: Any) -> Patterns:
         return raw
     if not isinstance(raw, dict) or not all(isinstance(pattern, dict) for pattern in raw.values()):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
-    patterns = Patterns()
+    patterns, labels = Patterns(), dict[str, str]()
     for name, given in raw.items():
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
+        label = keys.label or name
+        if label in labels:
+            refuse_at(f"{label!r} is also {labels[label]}'s: give another", name, "label")
+        labels[label] = name
         own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         patterns[name] = keys.model_dump() | {"own": own}
         try:
