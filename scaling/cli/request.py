@@ -16,6 +16,7 @@ from arch.errors import FULL, InputError
 
 from ..rundir.directory import RunDir, clean_unfinished
 from ..rundir.lock import study_lock
+from ..rundir.prepare import count_again
 from ..rundir.worklist import check_damage, check_runs, mark_for_repair
 from ..study.rates import Lock, resolve
 from ..study.run import RunSpec
@@ -82,6 +83,8 @@ class Request:
         with study_lock(self.study.directory):
             try:
                 clean_unfinished(self.study.directory)
+                if line := count_again(self.study.directory):
+                    self.say(line)
                 for line in mark_for_repair(map(self.rundir, self.runs)) if self.repair else ():
                     self.say(line)
                 yield

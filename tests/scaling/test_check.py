@@ -14,6 +14,7 @@ from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, small
 from scaling.study.spec import load_study
+from tests.registries import as_registered
 
 from .eighth import mixer_source, module
 
@@ -33,6 +34,32 @@ def page(tmp_path_factory):
 @pytest.mark.parametrize("arch", [*ARCHS, "average"])
 def test_every_architecture_keeps_the_contract(arch, check):
     CHECKS[check](small(arch))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("layers", [["hgrn2", "softmax"], ["hgrn1", "mamba2", "llama"]])
+def test_hybrids_keep_the_contract(layers, check):
+    """A layer of each: the bounds of one HGRN layer are fixed, so that their parameter has a gradient of zero."""
+    with as_registered():
+        registry.register_pattern("mix", layers)
+        CHECKS[check](small("mix"))
+
+
+def test_padding_is_checked_in_the_linear_layers_of_a_hybrid(monkeypatch):
+    """A state that is wrong after padding changes no logit yet."""
+    from arch.architectures.hgrn2.mixer import HGRN2Mixer
+
+    own = HGRN2Mixer.mix
+
+    def mix(self, x, stream, cache):
+        mixed, after = own(self, x, stream, cache)
+        return mixed, after if stream.padding_mask is None else {"state": after["state"] * 1.001}
+
+    monkeypatch.setattr(HGRN2Mixer, "mix", mix)
+    with as_registered():
+        registry.register_pattern("mix", ["softmax", "hgrn2"])
+        with pytest.raises(AssertionError, match="state 'state' of layer 1 after padding"):
+            CHECKS["padding"](small("mix"))
 
 
 FORGET = 'self.project["forget"](x)'
