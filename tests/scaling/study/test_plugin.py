@@ -242,8 +242,10 @@ def test_a_run_that_goes_on_with_other_code_of_its_plugin_says_so(tmp_path):
     again = "scaling train average.yaml --only arch=average,size=6k"
     assert "is not the code" not in page.run(again).stderr
     mixer.write_text(mixer.read_text() + "# and again\n")
-    result = page.run(again)
-    assert result.returncode == 0 and result.stderr.count("average_mixer is not the code that 1 run began with") == 1
+    for line in (again, again.replace("train", "eval study"), again.replace("train", "plan")):
+        result = page.run(line)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.count("average_mixer is not the code that 1 run began with") == 1, line
 
 
 def test_every_architecture_of_this_package_has_an_expected_work(tmp_path):
