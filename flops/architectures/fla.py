@@ -16,8 +16,8 @@ from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.registry import member
 
-from .cores import decay_core, delta_core
-from .entry import Entry, Lines
+from ..cores import decay_core, delta_core
+from ..entry import Entry, Lines
 
 CHUNK = 64
 
