@@ -10,11 +10,11 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, nearest
+from .errors import InputError, nearest, shown
 from .options import COMMON, TYPES, Options, kind_of
 from .outside import REMEDY, allow, import_allowed
 
@@ -27,6 +27,7 @@ NORMS = ("srms", "rms", "layer")
 # Names of runs, --only and arch/size put other characters around a name.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 PATTERN_NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
+LONGEST_NAME, LONGEST_LABEL = 40, 60  # characters of a pattern's name, which is part of names of files; of a label
 COLOR = re.compile(r"#[0-9a-f]{6}")
 # Names that an option cannot have: attributes of the class, and keys of config.json beside a model's fields.
 RESERVED = {
@@ -163,14 +164,24 @@ def register_pattern(
     period, which the depth of a model repeats. own: fields of the layers of a kind (heads, norm, options ..) that
     differ from its own architecture's. A pattern of the same name is replaced. Raises InputError."""
     names, fields = tuple(map(resolved, layers)), {resolved(kind): given for kind, given in (own or {}).items()}
-    if not PATTERN_NAME.fullmatch(name):
-        raise InputError(f"{name!r}: a name is small letters, digits, _ and -, and begins with a letter")
-    if name in ARCHITECTURES and not ARCHITECTURES[name].layers:
+    if not PATTERN_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{shown(name)}: a name is small letters, digits, _ and -, begins with a letter, and has at most "
+            f"{LONGEST_NAME} characters"
+        )
+    others = [known for known in ARCHITECTURES.values() if not known.layers]
+    if any(name in (known.name, *known.aliases) for known in others):
         raise InputError(f"{name!r} is the name of an architecture already: choose another")
+    if label is not None and (not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL):
+        raise InputError(f"label {shown(label)}: a label is a line of 1 to {LONGEST_LABEL} characters")
+    if (same := next((known.name for known in others if label in (known.name, known.label)), None)) is not None:
+        raise InputError(f"label {label!r} is that of {same}: choose another")
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"color {color!r} is not written as #rrggbb")
     if not names:
         raise InputError("layers: name the architecture of each layer of a period")
+    if twice := [kind for kind in own or {} if list(map(resolved, own or {})).count(resolved(kind)) > 1]:
+        raise InputError(f"{' and '.join(twice)} are the same architecture: give its fields below one of them")
     for kind in (*names, *fields):
         known = architecture(kind)
         if known.layers:
@@ -213,6 +224,15 @@ def resolved(name: str) -> str:
     return next((known.name for known in ARCHITECTURES.values() if lower in known.aliases), lower)
 
 
+def meant(name: str, valid: Collection[str]) -> str:
+    """`nearest` for a name where `valid` ones are asked for, architectures among them, whose aliases are known too."""
+    aliases = {alias: known.name for known in ARCHITECTURES.values() if known.name in valid for alias in known.aliases}
+    if (arch := resolved(name)) in valid and arch in KNOWN:
+        return f" (did you mean {arch!r}?)"
+    hint = nearest(name, [*valid, *aliases])
+    return hint if "did you mean" in hint else nearest(name, list(valid))
+
+
 def kinds_of(arch: str) -> tuple[str, ...]:
     """The architectures of a pattern's layers, each once; of any other (arch,). Raises InputError for an unknown
     one."""
@@ -251,7 +271,7 @@ def _check_options(name: str, options: type[Options]) -> None:
 def architecture(name: str) -> Architecture:
     """The architecture of that name. Raises InputError for an unknown one."""
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise InputError(f"unknown architecture {name!r}{nearest(str(name), list(KNOWN))}")
+        raise InputError(f"unknown architecture {name!r}{meant(str(name), KNOWN)}")
     return ARCHITECTURES[name]
 
 

@@ -88,7 +88,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     _warn(check_corpus(request))
     if not dry_run:
         slurm.require()
-        check_architectures(request)
+    check_architectures(request)
     _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path

@@ -60,13 +60,16 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
 
 
 def check_architectures(request: Request) -> list[str]:
-    """The names of the architectures from outside of this package, and of patterns, that were checked; raises
-    InputError where one is not what it says it is (scaling.check)."""
+    """The names of the architectures from outside of this package, and of patterns, that were checked before
+    their runs are trained; raises InputError where one is not what it says it is (scaling.check)."""
     if all(run.arch in ARCHS or not run.checked for run in request.runs):
+        return []
+    todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
+    if not todo:
         return []
     from ..check import check_models
 
-    return check_models(request.runs, request.study.path)
+    return check_models(todo, request.study.path)
 
 
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:

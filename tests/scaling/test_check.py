@@ -11,7 +11,7 @@ from arch import registry
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.mixer import Stream
-from flops import register
+from flops import Entry, register
 from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, moved_model, small
@@ -60,26 +60,59 @@ def test_the_pages_mixer_computes_its_equations():
 AFTER = '"value"))\n'  # the end of the line that makes queries, keys and values
 MASKS = "stream.mask(key),  # padding brings nothing in\n            stream.mask(value),"
 
+SEES = "        value = value + x.mean(1)[:, None, None, :1].to(value) * ({})\n"
+
 POWER = "/ self.config.options.gate_temperature"
 
 # The check that must see it, what the page's mixer says, and what one with a mistake says instead.
 MISTAKES = [
     ("parameters", "bias=False)", "bias=True)"),
     ("flop", AFTER, AFTER + "        value = value + 0 * self.heads(self.project['key'](x))\n"),
+    ("flop", AFTER, AFTER + "        x @ x.mT if x.shape[1] > 128 else x\n"),
     ("gradients", "self.up(self.down(x))", "self.up(self.down(x)).detach()"),
+    ("gradients", AFTER, AFTER + "        value = WrongGradient.apply(value)\n"),
+    ("gradients", AFTER, AFTER + "        value = WrongGradient.apply(value) if self.layer else value\n"),
     ("causality", AFTER, AFTER + "        value = value + x.mean(1)[:, None, None, :1]\n"),
+    ("causality", AFTER, AFTER + SEES.format("x.shape[1] > 128")),
+    ("causality", AFTER, AFTER + SEES.format("x.requires_grad")),
     ("causality", "document_starts=stream.document_starts", "document_starts=x[..., 0] == x[..., 0]"),
     ("batch", AFTER, AFTER + "        value = value + x.mean(0)[None, :, None, :1]\n"),
+    ("batch", AFTER, AFTER + SEES.format("len(x) == 1")),
+    ("batch", AFTER, AFTER + "        value = nnf.dropout(value, 0.1)\n"),
+    ("state", '{"state": state}', "kept_in_place(cache, state)"),
+    ("state", '{"state": state}', '{"state": cache.pop("state", state) * 0 + state}'),
     ("state", 'initial_state=cache.get("state")', "initial_state=None"),
     ("state", '{"state": state}', '{"state": state, "x": nnf.pad(cache["x"], (0, 0, 1, 0)) if cache else x}'),
     ("state size", '{"state": state}', '{"state": state.double()}'),
     ("packing", "document_starts=stream.document_starts", "document_starts=None"),
     ("packing", AFTER, AFTER + "        key = key * key.new_ones(key.shape[:2]).cumsum(1)[..., None, None]\n"),
     ("padding", MASKS, "key,\n            value,"),
+    ("packing", AFTER, AFTER + SEES.format("stream.document_starts is not None")),
+    ("autocast", AFTER, AFTER + SEES.format("torch.is_autocast_enabled('cpu')")),
     ("backends", AFTER, AFTER + "        value = value + 0.01 * (stream.backend == 'naive')\n"),
     ("autocast", POWER, "/ (16 if x.dtype.itemsize > 2 else 0)"),
     ("file", POWER, "/ self.__dict__.setdefault('tau', 16 + nn.Linear(1, 1).weight.item())"),
 ]
+
+
+class WrongGradient(torch.autograd.Function):
+    """The identity, whose gradient sees later tokens."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + 0.5 * gradient.flip(1)
+
+
+def kept_in_place(cache, state):
+    """The cache that was given, with another state in the same memory."""
+    if not cache:
+        return {"state": state}
+    cache["state"].copy_(state)
+    return cache
 
 
 @pytest.mark.parametrize(
@@ -90,6 +123,7 @@ def test_each_check_sees_a_mistake(check, right, wrong):
     assert source.count(right) == 1
     scope: dict[str, type] = {}
     exec(source.replace(right, wrong), scope)
+    scope |= {"torch": torch, "WrongGradient": WrongGradient, "kept_in_place": kept_in_place}
     page = registry.ARCHITECTURES["gla"]
     registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
     ENTRIES["broken"] = ENTRIES["gla"]
@@ -106,7 +140,7 @@ def test_each_check_sees_a_mistake(check, right, wrong):
         ),
         (
             {"excess": lambda cfg, n: {}, "unseen": ("mixer.state",)},
-            r"2 x 128 tokens: forward: .* of them unseen, torch",
+            r"1 x 70 tokens: forward: .* of them unseen, torch",
         ),
     ],
 )
@@ -161,15 +195,19 @@ WRONG = [
     ),
     (
         {AFTER: AFTER + "        value = value + 0 * self.heads(self.project['key'](x)) * (self.layer == 3)\n"},
-        r"check `flop`: layer 0 \(broken\): 2 x 128 tokens: forward: flops counts [\d,]* FLOP, torch [\d,]*;",
+        r"check `flop`: layer 0 \(broken\): 32 wide, 1 x 70 tokens: forward: flops counts [\d,]* FLOP, torch [\d,]*;",
     ),
     (
         {"bias=False)": "bias=layer == 3)"},
         r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has .*'mixer.down.bias': ",
     ),
     (
-        {AFTER: AFTER + "        assert self.layer < 3, 'no more'\n        [][self.layer // 3]\n"},
-        r"check `flop`: IndexError: list index out of range \(",
+        {AFTER: AFTER + "        [0][self.layer // 3]\n"},
+        r"check `flop`: layer 3 of broken: IndexError: list index out of range \(",
+    ),
+    (
+        {AFTER: AFTER + "        assert self.layer < 3, 'no more'\n"},
+        r"check `flop`: layer 3 of broken: AssertionError: no more \(",
     ),
 ]
 
@@ -197,3 +235,41 @@ def test_a_study_of_a_wrong_mixer_ends_before_it_trains(tmp_path, changes, messa
     unchecked = load_study(tmp_path / "study.yaml", ["jobs.checked=false"]).runs("arch=broken")
     assert check_models(unchecked, "study.yaml") == []
     assert {run.model_dump()["checked"] for run in unchecked} == {False}
+
+
+def small_study(folder, archs, more=""):
+    (folder / "study.yaml").write_text(
+        f'name: s\ncorpus: {{source: "synthetic:0:1000"}}\n{more}'
+        f"grid: {{archs: [{archs}], sizes: [{{s: {{n_layers: 2, d_model: 32}}}}]}}\n"
+        "training: {n_tokens: 1M, batch_tokens: 8192, lr: 1e-3}\n"
+    )
+    return load_study(folder / "study.yaml").runs()
+
+
+def test_two_architectures_of_one_mixer_are_named(tmp_path):
+    page = registry.ARCHITECTURES["gla"]
+    registry.register("broken", mixer=page.mixer, options=page.options, preset=page.preset)
+    ENTRIES["broken"] = ENTRIES["gla"]
+    patterns = "architectures: {a: {layers: [gla, llama]}, b: {layers: [broken, llama]}}\n"
+    for archs, more in (("gla, broken", ""), ("a, b", patterns)):
+        with pytest.raises(InputError, match=r"gla-s-c8192-s0 and broken-.* same model|a-s-.* and b-s-.* same model"):
+            check_models(small_study(tmp_path, archs, more), "study.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"matrices": lambda cfg: {}["x"]}, r"costs of 'broken': matrices: KeyError: 'x' \(.*test_check.py:\d+\)"),
+        ({"matrices": lambda cfg: {"q": "x"}}, r"costs of 'broken': matrices must give numbers by name, not 'x'"),
+        ({"core": lambda cfg, n: {"q": float("nan")}}, r"check `flop`: costs of 'broken': core must give numbers"),
+        ({"core": None}, r"costs of 'broken': core must be a function, not None"),
+    ],
+)
+def test_costs_that_cannot_be_counted_end_in_one_line(tmp_path, changes, message):
+    page, costs = registry.ARCHITECTURES["gla"], ENTRIES["gla"]
+    registry.register("broken", mixer=page.mixer, options=page.options, preset=page.preset)
+    given = {name: getattr(costs, name) for name in ("matrices", "vectors", "core")} | changes
+    with pytest.raises(InputError, match=message) as error:
+        register("broken", Entry(**given))
+        check_models(small_study(tmp_path, "broken"), "study.yaml")
+    assert "\n" not in str(error.value)
