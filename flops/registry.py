@@ -28,14 +28,14 @@ def register(name: str, entry: Entry) -> None:
         raise InputError(
             f"the costs of {name!r} are those of {_OWNERS[name]}: register an architecture of another name"
         )
-    if not module.startswith(f"{__package__}."):
-        for field in dataclasses.fields(Entry):
-            function = getattr(entry, field.name)
-            if callable(function):
-                entry = dataclasses.replace(entry, **{field.name: _guarded(name, field.name, function)})
-            elif callable(field.default) or field.default is dataclasses.MISSING:
-                raise InputError(f"costs of {name!r}: {field.name} must be a function, not {function!r}")
-    ENTRIES[name], _OWNERS[name] = entry, module
+    guarded: dict[str, Any] = {}
+    for field in dataclasses.fields(Entry) if not module.startswith(f"{__package__}.") else ():
+        function = getattr(entry, field.name)
+        if callable(function):
+            guarded[field.name] = _guarded(name, field.name, function)
+        elif callable(field.default) or field.default is dataclasses.MISSING:
+            raise InputError(f"costs of {name!r}: {field.name} must be a function, not {function!r}")
+    ENTRIES[name], _OWNERS[name] = dataclasses.replace(entry, **guarded), module
 
 
 def _guarded(name: str, line: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -242,7 +242,7 @@ def check_gradients(config: ModelConfig) -> None:
             random = torch.Generator().manual_seed(index)
             size = parameter.detach().square().mean().sqrt() + STEP
             steps[name] = STEP * size * torch.randn(parameter.shape, generator=random, dtype=parameter.dtype)
-        losses = []
+        losses: list[float] = []
         with torch.no_grad():
             for sign in (1, -2, 1):  # forth, back beyond where it was, and home
                 for name, parameter in parameters.items():
@@ -326,7 +326,8 @@ def check_state(config: ModelConfig) -> None:
     whole, cache, read, swapped = Reading(model, ids), None, 0, torch.tensor([1, 0])
     first: list[LayerCache] = []
     for size in (33, 1, 1, 1, 32, 2):
-        span, kept = slice(read, read + size), [] if cache is None else copy.deepcopy(cache.layers)
+        span = slice(read, read + size)
+        kept = list[LayerCache]() if cache is None else copy.deepcopy(cache.layers)
 
         def compare(out: Reading, rows: Tensor, span: slice = span, read: int = read) -> None:
             for index, (actual, expected) in enumerate(zip(out.mixed, whole.mixed, strict=True)):

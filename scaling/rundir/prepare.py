@@ -55,6 +55,8 @@ def prepare_run(
     rundir = RunDir(directory)
     if check_run(rundir, run, corpus_fingerprint):
         record, spec = rundir.record(), run.model_dump(mode="json")
+        if not record["spec"].get("checked", True) and rundir.status()["state"] == "done":
+            spec["checked"] = False  # it was trained so
         if record["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, record | {"spec": spec}, kind="run")
         record_prediction(rundir, prediction)

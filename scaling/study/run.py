@@ -291,6 +291,12 @@ def decisive(training: Training) -> dict[str, Any]:
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
 
 
+def arch_of_run(run_id: str) -> str:
+    """The architecture with which a run's name begins; a pattern's name may have a dash."""
+    archs = [arch for arch in ARCHITECTURES if run_id.startswith(f"{arch}-")]
+    return max(archs, key=len, default=run_id.partition("-")[0])
+
+
 def same_model(runs: Iterable[RunSpec], name: Callable[[str], Any] = str) -> Iterator[tuple[str, str]]:
     """The ids of runs whose architectures differ in their names alone. name: what a kind of layers is known by."""
     seen: dict[Any, RunSpec] = {}

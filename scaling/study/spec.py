@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.amounts import counted
-from arch.config import PATTERN, ModelConfig, means, reads
+from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
@@ -261,7 +261,7 @@ class StudySpec(StudyFile):
             training=resolved.training,
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs,
-            checked=self.jobs.checked,
+            checked=self.jobs.checked or arch in ARCHS,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],

@@ -1,11 +1,13 @@
 """What every architecture is held to (scaling/check.py), those of this package and the page's; and that each check can
 fail, on mixers with one mistake each."""
 
+import shutil
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 
 from arch import registry
 from arch.config import ARCHS
@@ -15,7 +17,10 @@ from flops import Entry, register
 from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, moved_model, small
+from scaling.cli.main import main as scaling_main
 from scaling.study.spec import load_study
+from tests.commands import in_this_process
+from tests.registries import as_registered
 
 from .eighth import page_files
 
@@ -273,3 +278,59 @@ def test_costs_that_cannot_be_counted_end_in_one_line(tmp_path, changes, message
         register("broken", Entry(**given))
         check_models(small_study(tmp_path, "broken"), "study.yaml")
     assert "\n" not in str(error.value)
+
+
+LEAKY = """
+from arch.registry import register
+from flops import Entry
+from flops import register as register_costs
+from flops.entry import square
+from arch.model.mixer import Mixer
+
+class Leaky(Mixer):
+    def __init__(self, config, layer):
+        super().__init__(config, layer, ("value",))
+
+    def mix(self, x, stream, cache):
+        return self.project["value"](x) + (self.layer == 3) * x.mean(1, keepdim=True), {}
+
+register("leaky", mixer=lambda: Leaky)
+register_costs("leaky", Entry(matrices=lambda cfg: square(cfg, "v", "o"), core=lambda cfg, n: {}))
+"""
+SIZES = (("narrow", 32), ("wide", 48))
+SWEEP = {"sizes": ["narrow"], "tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": 1.0}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "study.yaml"],
+        ["train", "study.yaml"],
+        ["submit", "study.yaml", "--dry-run"],
+        ["sweep", "study.yaml"],
+        ["try", "variant.yaml", "--against", "base.yaml", "--train-baseline"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_trains_refuses_a_leak_of_the_fourth_layer(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    study = {
+        "name": "base",
+        "corpus": {"source": "synthetic:0:200000"},
+        "grid": {"archs": ["tnl"], "sizes": [{size: {"n_layers": 4, "d_model": width}} for size, width in SIZES]},
+        "model": {"context_length": 128},
+        "training": {"n_tokens": 40_000, "batch_tokens": 2048, "lr": 3e-3},
+    }
+    wrong = study | {"name": "s", "plugins": ["leaky"], "sweep": SWEEP, "grid": study["grid"] | {"archs": ["leaky"]}}
+    variant = {"name": "v", "plugins": ["leaky"], "arch": "leaky", "of": "tnl"}
+    (tmp_path / "leaky.py").write_text(LEAKY)
+    for name, content in (("base", study), ("study", wrong), ("variant", variant)):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    with as_registered():
+        done = in_this_process(scaling_main, *words)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith(
+        "error: architecture 'leaky' fails check `causality`: layer 3 (leaky): token "
+    ), done.stdout + done.stderr
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)

@@ -62,6 +62,15 @@ def test_what_decides_no_number_may_change_between_starts(tmp_path):
     assert rundir.spec().recompute and rundir.spec().spec_hash == one_run().spec_hash
 
 
+def test_a_run_that_was_trained_unchecked_says_so_for_good(tmp_path):
+    run = one_run().model_copy(update={"checked": False})
+    rundir = prepare(tmp_path, run)
+    assert prepare(tmp_path, one_run()).spec().checked  # it has not begun, and is checked now
+    prepare(tmp_path, run)
+    rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
+    assert not prepare(tmp_path, one_run()).spec().checked
+
+
 def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
     run = one_run()
     rundir = prepare(tmp_path, run)
