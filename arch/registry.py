@@ -124,6 +124,10 @@ def register(
             raise InputError(f"architecture {name!r}: preset must take three arguments: size, shape, changes") from None
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
+    try:
+        _check_label(label)
+    except InputError as error:
+        raise InputError(f"architecture {name!r}: {error}") from None
     for own in (label or name, *aliases):
         for other in ARCHITECTURES.values():
             if other.name != name and own.lower() in (other.name, other.label.lower(), *other.aliases):
@@ -172,8 +176,7 @@ def register_pattern(
     others = [known for known in ARCHITECTURES.values() if not known.layers]
     if any(name in (known.name, *known.aliases) for known in others):
         raise InputError(f"{name!r} is the name of an architecture already: choose another")
-    if label is not None and (not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL):
-        raise InputError(f"label {shown(label)}: a label is a line of 1 to {LONGEST_LABEL} characters")
+    _check_label(label)
     if (same := next((known.name for known in others if label in (known.name, known.label)), None)) is not None:
         raise InputError(f"label {label!r} is that of {same}: choose another")
     if color is not None and not COLOR.fullmatch(color):
@@ -208,6 +211,14 @@ def register_pattern(
         layers=_period(names),
         own=tuple((kind, tuple(sorted(fields[kind].items()))) for kind in sorted(fields)),
     )
+
+
+def _check_label(label: str | None) -> None:
+    """Raise InputError for a label that would not stand in a table, or be markup in a plot."""
+    if label is None:
+        return
+    if not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL or set(label) & set("<>|"):
+        raise InputError(f"label {shown(label)}: a label is a line of 1 to {LONGEST_LABEL} characters, without < > |")
 
 
 def _period(layers: tuple[str, ...]) -> tuple[str, ...]:

@@ -90,6 +90,7 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
         ),
         ("llama: {n_heads: 4}", "llama: {n_heads: 4}, LLaMA: {norm: rms}", "llama and LLaMA are the same architecture"),
         ('label: "HGRN2 3:1"', 'label: ""', "label '': a label is a line of 1 to 60 characters"),
+        ('label: "HGRN2 3:1"', 'label: "<b>x</b>"', "without < > |"),
         ('label: "HGRN2 3:1"', 'label: "a\\nb"', "label 'a.*nb': a label is a line of 1 to 60 characters"),
         ('label: "HGRN2 3:1"', "label: LLaMA", "label 'LLaMA' is that of llama: choose another"),
         (
