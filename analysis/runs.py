@@ -266,10 +266,10 @@ def _recipe(header: dict[str, Any]) -> str:
 
 
 def _optimizer(training: dict[str, Any]) -> str:
-    """The trainer's AdamW with what a run has of it, but for the learning rate."""
+    """The trainer's optimizer with what a run has of it, but for the learning rate."""
     named = (("betas", "betas"), ("eps", "eps"), ("weight_decay", "weight decay"), ("grad_clip", "clipping at"))
     parts = [f"{name} {training[key]}" for key, name in named if training.get(key) is not None]
-    return ", ".join(["AdamW", *parts])
+    return ", ".join(["Muon and AdamW" if training.get("optimizer") == "muon" else "AdamW", *parts])
 
 
 def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | float | None]:

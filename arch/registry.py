@@ -221,6 +221,16 @@ def _check_label(label: str | None) -> None:
         raise InputError(f"label {shown(label)}: a label is a line of 1 to {LONGEST_LABEL} characters, without < > |")
 
 
+def pattern_fields(name: str) -> dict[str, Any]:
+    """A pattern as a study file has it; empty of any other architecture."""
+    pattern = architecture(name)
+    if not pattern.layers:
+        return {}
+    shown = {"label": pattern.label, "color": pattern.color}
+    own = {kind: dict(fields) for kind, fields in pattern.own}
+    return {"layers": list(pattern.layers)} | {key: value for key, value in shown.items() if value is not None} | own
+
+
 def _period(layers: tuple[str, ...]) -> tuple[str, ...]:
     """The shortest period of a list of layers."""
     whole = len(layers)

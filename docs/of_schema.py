@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import axes, jobs_schema, schema, training
+from scaling.study import axes, jobs_schema, recipe, schema, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -34,6 +34,7 @@ SECTIONS = (
     ("corpus.source, of a mixture", schema.WeightedSource, "Each source of a mixture: docs/corpus.md."),
     ("grid", schema.Grid, ""),
     ("training", training.Training, ""),
+    ("recipe", recipe.TrainingRecipe, "docs/rates.md describes it."),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
     ("sweep", schema.Sweep, "docs/rates.md describes it."),
     ("forecast", schema.Forecast, "docs/forecasts.md describes it."),

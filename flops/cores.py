@@ -76,14 +76,14 @@ def gated_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {"mixer.state.unread": -2.0 * cfg.n_heads * cfg.head_dim**2 * (reads + updates)}
 
 
-def delta_core(cfg: ModelConfig, context: int, value_dim: int, by_channel: bool) -> dict[str, float]:
+def delta_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int, by_channel: bool) -> dict[str, float]:
     """gated_delta in chunks. A chunk of C rows and a head have, with keys k wide and values p wide:
 
     inside the chunk the scores q k^T and k k^T, 4CCk, by channel 2C(C-1)k as in `gated_core`, and those of q with the
     rows written 2CCp; a triangular solve for k + p columns, C(C-1) each; W S, q S and k^T U, 2Ckp each. By channel a
     shorter last chunk is filled up to a power of two.
     """
-    k, p = float(cfg.head_dim), float(value_dim)
+    k, p = float(key_dim), float(value_dim)
     lines = dict.fromkeys(("mixer.inside", "mixer.solve", "mixer.state"), 0.0)
     for rows, count in delta_chunks(cfg, context, by_channel):
         each = cfg.n_heads * count * rows
@@ -99,13 +99,13 @@ def delta_chunks(cfg: ModelConfig, context: int, by_channel: bool) -> list[tuple
     return [(power_of_two(rows), count) for rows, count in parts] if by_channel else parts
 
 
-def delta_excess(cfg: ModelConfig, context: int, value_dim: int, by_channel: bool) -> dict[str, float]:
+def delta_excess(cfg: ModelConfig, context: int, key_dim: int, value_dim: int, by_channel: bool) -> dict[str, float]:
     """The solve's gradient is a solve and a product of the whole square. The products with the state are chunk by chunk
     (q S aside): the first W S has no gradient of S, the last k^T U none at all."""
     parts = delta_chunks(cfg, context, by_channel)
-    square = sum(cfg.n_heads * count * rows * (rows + 1.0) * (cfg.head_dim + value_dim) for rows, count in parts)
+    square = sum(cfg.n_heads * count * rows * (rows + 1.0) * (key_dim + value_dim) for rows, count in parts)
     unneeded = parts[0][0] + 2 * parts[-1][0] + unread(parts)[0]
     return {
         "mixer.solve.masked": square,
-        "mixer.state.unread": -2.0 * cfg.n_heads * cfg.head_dim * value_dim * unneeded,
+        "mixer.state.unread": -2.0 * cfg.n_heads * key_dim * value_dim * unneeded,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from arch.architectures.common.delta_shape import convolved, values
+from arch.architectures.common.delta_shape import convolved, keys, values
 from arch.config import ModelConfig
 
 from . import by_kernels as kernels
@@ -18,13 +18,14 @@ from .entry import Entry, Lines, Memory, norm_size
 def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: bool) -> Entry:
     """matrices(cfg): the mixer's; by_channel: whether each key channel has a decay of its own, not each head."""
 
-    def head(cfg: ModelConfig) -> int:
-        return values(cfg) // cfg.n_heads
+    def head(cfg: ModelConfig) -> tuple[int, int]:
+        """Channels of a head's keys and values."""
+        return keys(cfg) // cfg.n_heads, values(cfg) // cfg.n_heads
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
         of the solve and its solution, the rows written twice; scores, decays between rows, and states twice."""
-        d, h, v = cfg.d_model, cfg.n_heads, values(cfg)
+        d, h, v = keys(cfg), cfg.n_heads, values(cfg)
         parts = delta_chunks(cfg, T, by_channel)
         rows, unread = sum(r * count for r, count in parts), unread_rows(parts)
         chunks, squares = (sum(r**power * count for r, count in parts) for power in (0, 2))
@@ -37,12 +38,12 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
             "mixer.core": F * kept,
             "mixer.decays": F * decays,
             "mixer.scores": F * squares * h * (2 if by_channel else 5),
-            "mixer.states": 2 * F * chunks * head(cfg) * d,
+            "mixer.states": 2 * F * chunks * head(cfg)[1] * d,
         }
 
     def convolution(cfg: ModelConfig, T: int, a: int, line: Callable[[ModelConfig, int, int, int], float]) -> float:
         """Its result is kept in fp32 alone: of q and k, which are normed."""
-        wide = a * convolved(cfg) if a == F else F * 2 * cfg.d_model
+        wide = a * convolved(cfg) if a == F else F * 2 * keys(cfg)
         return line(cfg, T, a, convolved(cfg)) + T * (wide - a * convolved(cfg))
 
     def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
@@ -50,7 +51,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return core(cfg, T) | {
             "mixer.projections": a * T * (cfg.d_model + matrices(cfg)["mixer.in"] / cfg.d_model),
             "mixer.conv": convolution(cfg, T, a, short_conv.activations),
-            "mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg)),
+            "mixer.norm": T * cfg.n_heads * norm(cfg, head(cfg)[1]),
             "mixer.activation": 3 * a * T * values(cfg),
         }
 
@@ -62,7 +63,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return core(cfg, T) | {
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
             "mixer.conv": convolution(cfg, T, a, short_conv.by_kernels),
-            "mixer.norm": T * cfg.n_heads * kernels.norm(cfg, head(cfg), a),
+            "mixer.norm": T * cfg.n_heads * kernels.norm(cfg, head(cfg)[1], a),
             "mixer.activation": (2 if joined else 3) * a * T * values(cfg),
         }
 
@@ -71,21 +72,22 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         return 0.0 if by_channel else 2.0 * sum(rows**2 for rows, _ in delta_chunks(cfg, T, by_channel))
 
     def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
-        """The gradient of the solve's right side; by channel its backward pass frees more before than it makes."""
-        return 0.0 if by_channel else tokens * F * (values(cfg) + cfg.d_model)
+        """The gradients of the MLP's inputs, or of states and rows written, when what the MLP kept is gone."""
+        read = F * (keys(cfg) * head(cfg)[1] / cfg.chunk_size + values(cfg))
+        return tokens * max(2 * a * cfg.d_ffn, read - kernels.mlp(cfg, a))
 
     return Entry(
         matrices=matrices,
         vectors=lambda cfg: {
             "mixer.conv": short_conv.weights(cfg, convolved(cfg)),
             "mixer.A_log": cfg.n_heads,
-            "mixer.dt_bias": cfg.d_model if by_channel else cfg.n_heads,
-            "mixer.norm": norm_size(cfg, head(cfg)),
+            "mixer.dt_bias": keys(cfg) if by_channel else cfg.n_heads,
+            "mixer.norm": norm_size(cfg, head(cfg)[1]),
         },
-        core=lambda cfg, n: delta_core(cfg, n, head(cfg), by_channel),
-        excess=lambda cfg, n: delta_excess(cfg, n, head(cfg), by_channel),
+        core=lambda cfg, n: delta_core(cfg, n, *head(cfg), by_channel),
+        excess=lambda cfg, n: delta_excess(cfg, n, *head(cfg), by_channel),
         unseen=("mixer.solve",),
-        state=lambda cfg, n: {"state": cfg.head_dim * values(cfg)} | short_conv.window(cfg, convolved(cfg)),
+        state=lambda cfg, n: {"state": head(cfg)[0] * values(cfg)} | short_conv.window(cfg, convolved(cfg)),
         rounded=lambda cfg: short_conv.weights(cfg, convolved(cfg)),
         memory=Memory(activations, by_kernels, shared=masks, mlp_tensors=4, temporaries=temporaries),
     )

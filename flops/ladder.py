@@ -40,7 +40,7 @@ from arch.registry import Architecture, architecture, kinds_of
 from .entry import Entry
 from .registry import entry_of, has_mlp
 from .shapes import common_shape as basic_shape
-from .sizing import Measure, SizedModel, flops_under, parameters
+from .sizing import Measure, SizedModel, flops_under, parameters, period_of
 
 MATCHES = ("params", "flops")
 HEADS = (128, 64, 32, 16)
@@ -224,7 +224,7 @@ def _by_depth(
 ) -> tuple[SizedModel, list[float]]:
     """Of the widths with the numbers of layers around the one that meets the goal, the shape that is close to it and to
     half of the common width over layers, and the counts of all: they are affine in the number of layers."""
-    aspect, period = aspect_at(ladder, target) / 2, math.lcm(len(architecture(arch).layers) or 1, ladder.period)
+    aspect, period = aspect_at(ladder, target) / 2, math.lcm(period_of(arch), ladder.period)
     ideal = (target * aspect / 6) ** (1 / 3)
 
     def at(width: int, layers: int) -> SizedModel:

@@ -17,7 +17,9 @@ from .views import View, size_columns, sized_row
 Rungs = dict[str, list[SizedModel]]  # by the size's name, a model for each architecture
 
 
-def ladder_of(text: str, by: str = "params", aspect: str | None = None, head_dim: str | None = None) -> Ladder:
+def ladder_of(
+    text: str, by: str = "params", aspect: str | None = None, head_dim: str | None = None, period: int = 1
+) -> Ladder:
     """The ladder of "1M:60M:6" and the options beside it. Raises InputError."""
     parts = text.split(":")
     if len(parts) != 3:
@@ -34,9 +36,10 @@ def ladder_of(text: str, by: str = "params", aspect: str | None = None, head_dim
             by,
             None if aspect is None else quantity(aspect, "--aspect", 1e5),
             None if head_dim is None else whole(head_dim, "--head-dim", 1e5),
+            period,
         )
     except InputError as error:
-        names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim"}
+        names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim", "period": "--period"}
         option, _, reason = str(error).partition(": ")
         raise InputError(f"{names.get(option, f'FROM:TO:COUNT: {option}')}: {reason}") from None
 
@@ -69,6 +72,7 @@ def ladder_table(ladder: Ladder, rungs: Rungs, convention: str) -> View:
         "match": ladder.match,
         "aspect": ladder.aspect,
         "head_dim": ladder.heads,
+        "period": ladder.period,
         "n_params_non_embedding": dict(zip(ladder.names, ladder.targets, strict=True)),
     }
     return Table(title, columns, rows), {"target": target, "rows": rows, "warnings": []}

@@ -91,7 +91,9 @@ def training_memory(
     saved = sum(kept) + rest
     copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
-    end = gradients + lines["tied_gradient"] + rest + layer
+    # the first layer's backward pass goes through its MLP before its gradients and the embedding's are there
+    later = (head + max(map(_layer_weights, cfg.kinds))) * F * (share if zero_stage == 2 else 1.0)
+    last = layer - later
     if kernels:
         of_a_layer, cached = 2.0 * max(map(_layer_weights, cfg.kinds)) * (copies > 0), copies
         if recompute:
@@ -103,7 +105,7 @@ def training_memory(
         # input is one of those kept, and the final norm's is gone
         left = (layer + of_a_layer - 2 * carried if recompute else copies) + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
-        end += of_a_layer + lines["temporaries"]
+        last += of_a_layer + lines["temporaries"]
     else:
         lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
         lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
@@ -113,6 +115,7 @@ def training_memory(
         backward = left + saved + 3 * F * tokens * cfg.vocab_size
     lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
     held = lines["parameters"] + lines["optimizer"]
+    end = gradients + lines["tied_gradient"] + rest + max(last, 0.0)
     peak = held + max(max(forward, backward) + (gradients if accumulate else 0.0), end)
     lines["not_at_once"] = peak - sum(lines.values())
     lines = {name: value for name, value in lines.items() if value}

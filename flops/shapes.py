@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arch.config import ARCHS, ModelConfig, check_fields, field_names, field_types
+from arch.config import ModelConfig, check_fields, field_names, field_types
 from arch.errors import InputError, nearest
 from arch.presets import preset, shaped, sizes_of
-from arch.registry import KNOWN, kinds_of, meant, plugins, resolved
+from arch.registry import KNOWN, kinds_of, meant, resolved
 
 from .quantity import MOST_CONTEXT, context_length, whole
 from .registry import has_mlp
@@ -28,11 +28,14 @@ def arch_of(name: str) -> str:
 
 
 def model_of(name: str) -> tuple[str, str]:
-    """(arch, size) of "llama-410m". Raises InputError for an unknown one."""
-    arch, dash, size = name.partition("-")
-    if not dash:
+    """(arch, size) of "llama-410m" or "hgrn2-3to1-410m": the longest name of an architecture counts. Raises InputError
+    for an unknown one."""
+    words = name.split("-")
+    if len(words) == 1:
         raise InputError(f"{name!r} is not a model: write it as llama-410m")
-    arch, size = arch_of(arch), size.lower()
+    starts = ["-".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+    start = next((start for start in starts if resolved(start) in KNOWN), words[0])
+    arch, size = arch_of(start), name[len(start) + 1 :].lower()
     preset(arch, size)
     return arch, size
 
@@ -169,5 +172,5 @@ def configuration(
 
 
 def every_arch() -> list[str]:
-    """Those of this package, then those of plugins."""
-    return [*ARCHS, *plugins()]
+    """Those of this package, then those of plugins and studies."""
+    return list(KNOWN)

@@ -14,6 +14,7 @@ from typing import Any
 
 from arch.config import ModelConfig
 from arch.errors import InputError
+from arch.registry import architecture
 
 from .conventions import train_flops_per_token
 from .params import count_params
@@ -72,6 +73,11 @@ def default_aspect(arch: str) -> tuple[float, float]:
     return ASPECT if has_mlp(arch) else (ASPECT[0] / 2, ASPECT[1] / 2)
 
 
+def period_of(arch: str) -> int:
+    """The layers of a pattern's period, 1 of any other architecture."""
+    return len(architecture(arch).layers) or 1
+
+
 def best(
     arch: str,
     measure: Measure,
@@ -104,14 +110,16 @@ def best(
 
 
 def _widths(arch: str, aspect: tuple[float, float] | None) -> Iterator[tuple[int, int, int]]:
-    """(width, fewest layers, most layers)."""
+    """(width, fewest layers, most layers), of a pattern whole periods."""
     low, high = aspect or default_aspect(arch)
+    period = period_of(arch)
     for width in grid_widths(MOST_WIDTH):
         least, deepest = 1, low
         if aspect is None:
             least = LEAST_LAYERS
             deepest = next((own * low / ASPECT[0] for below, own in DEEPER if width < below), low)
         fewest, most = max(least, math.ceil(width / high)), math.floor(width / deepest)
+        fewest, most = -(-fewest // period) * period, most // period * period
         if fewest <= most:
             yield width, fewest, most
 
@@ -119,12 +127,13 @@ def _widths(arch: str, aspect: tuple[float, float] | None) -> Iterator[tuple[int
 def _best_depth(
     arch: str, measure: Measure, target: float, span: tuple[int, int, int], changes: dict[str, Any]
 ) -> SizedModel:
-    """Counts are affine in the number of layers: two of them give the number that fits. They are affine in g too, which
-    is varied at a small width where the rule's misses."""
+    """Counts are affine in the number of periods (of layers, where there is no pattern): two of them give the number
+    that fits. They are affine in g too, which is varied at a small width where the rule's misses."""
     width, fewest, most = span
-    first, second = (measure(grid_shape(arch, width, layers, **changes)) for layers in (1, 2))
+    period = period_of(arch)
+    first, second = (measure(grid_shape(arch, width, period * number, **changes)) for number in (1, 2))
     ideal = 1 + (target - first) / (second - first)
-    depths = {min(max(rounded(min(ideal, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
+    depths = {min(max(period * rounded(min(ideal, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
     shapes = [grid_shape(arch, width, layers, **changes) for layers in depths]
     closest = _closest(shapes, measure, target)
     if width >= SMALL or abs(closest.deviation) <= CLOSE or not has_mlp(arch):

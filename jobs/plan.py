@@ -17,7 +17,6 @@ from arch.amounts import counted
 from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
-from scaling.study.jobs_schema import Cluster
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec
 
@@ -98,8 +97,7 @@ def make_plan(
     if finish:
         before = tuple((job.name, "afterany") for job in jobs)
         jobs.append(ArrayJob("finish", "finish", estimator.single("finish", request("finish")), ((),), None, before))
-    jobs = [replace(job, throttle=_throttle(job, profile)) for job in jobs]
-    return JobPlan(study.name, str(study.directory.absolute()), tuple(jobs))
+    return JobPlan(study.name, str(study.directory.absolute()), tuple(_throttled(jobs, profile.max_running)))
 
 
 def _trainings(
@@ -304,9 +302,13 @@ def _chunks(elements: Sequence[list[Piece]], size: int) -> Iterator[Sequence[lis
         yield elements[first : first + size]
 
 
-def _throttle(job: ArrayJob, profile: Cluster) -> int | None:
-    most = profile.max_running
-    return most if most is not None and most < len(job.elements) else None
+def _throttled(jobs: Sequence[ArrayJob], most: int | None) -> Iterator[ArrayJob]:
+    """The jobs, of whose array elements at most `most` run at once: each array one, the rest by expected time."""
+    arrays = [job for job in jobs if job.kind in ("train", "eval")]
+    total, spare = sum(job.total_s for job in arrays) or 1.0, max(0, (most or 0) - len(arrays))
+    for job in jobs:
+        share = 1 + int(spare * job.total_s / total)
+        yield replace(job, throttle=share) if most and job in arrays and share < len(job.elements) else job
 
 
 def elements_text(job: ArrayJob) -> str:

@@ -24,13 +24,17 @@ gpu: h100                   # h100, h200, a100 (or cpu): its peak and memory, fo
 # gpu_type: h100            # as SLURM calls it, where a job must say it
 # ask_gpus: gres            # --gres=gpu:N instead of --gpus-per-node=N
 
-partition: gpu              # or one for each kind of job: {corpus: cpu, train: gpu, eval: gpu, finish: cpu}
+partition: gpu
 # account: my-project
 # qos: normal
 # constraint: infiniband
 # sbatch: [--exclusive]     # more options of sbatch
+# srun: [--gpu-bind=closest]  # more options of srun, such as pyxis' --container-image; Python then starts by srun alone
+by_kind:                    # what one kind of job (corpus, train, eval, finish) has instead
+  corpus: {partition: cpu, sbatch: []}
+  finish: {partition: cpu, sbatch: []}
 
-setup: [module load cuda]   # shell lines before anything else
+setup: [module load cuda]   # shell lines before anything else; a job ends where they fail
 environment: {NCCL_SOCKET_IFNAME: ib0}
 # container: [apptainer, exec, --nv, image.sif]  # words before python
 # python: /opt/venv/bin/python                   # default: the Python that submits
@@ -42,8 +46,9 @@ time_factor: 1.5            # a time limit over what is expected
 pack_minutes: 15            # short runs share an array element up to so long; 0: one run each
 eval_elements: 100          # evaluations are spread over at most so many array elements
 # max_array_size: 1001      # default: SLURM's own
-# max_running: 16           # array elements at once; default: no limit
+# max_running: 16           # array elements of a submission at once; default: no limit
 max_restarts: 5             # of one array element, in a row and without a newer saved state
+requeue: true               # false: the site forbids it; submit again where a time limit ended a run
 signal_s: 180               # notice before the time limit, to save the state
 # templates: ~/templates    # your own batch templates, looked into first: docs/clusters.md
 """

@@ -72,9 +72,10 @@ def job_name(context: ScriptContext, job: ArrayJob) -> str:
 
 def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
-    profile, resources = context.profile, job.resources
+    profile, resources = context.profile.of_kind(job.kind), job.resources
     log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
-    options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append", "--requeue"]
+    options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append"]
+    options.append("--requeue" if profile.requeue else "--no-requeue")
     options += [f"--nodes={resources.nodes}", f"--ntasks-per-node={resources.tasks_per_node}"]
     options += [f"--cpus-per-task={resources.cpus_per_task}", f"--time={resources.minutes}"]
     if resources.memory_mb is not None:
@@ -86,9 +87,8 @@ def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
         limit = f"%{job.throttle}" if job.throttle else ""
         options.append(f"--array=0-{len(job.elements) - 1}{limit}")
         options.append(f"--signal=B:USR1@{profile.signal_s}")
-    words = {"partition": profile.partition.get(job.kind), "account": profile.account, "qos": profile.qos}
-    words["constraint"] = profile.constraint
-    options += [f"--{name}={word}" for name, word in words.items() if word is not None]
+    words = ((name, getattr(profile, name)) for name in ("partition", "account", "qos", "constraint"))
+    options += [f"--{name}={word}" for name, word in words if word is not None]
     return options + list(profile.sbatch)
 
 
@@ -101,7 +101,9 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
     for path in (context.paths.submission, context.paths.work, context.paths.study_file, context.python):
         if any(character in str(path) for character in "\n\r\0"):
             raise InputError(f"{str(path)!r}: a line break in a path: rename it, batch scripts are read by lines")
-    profile = context.profile
+    profile = context.profile.of_kind(job.kind)
+    python = [*profile.container, profile.python or context.python]
+    srun, cpus = ["srun", *profile.srun], f"--cpus-per-task={job.resources.cpus_per_task}"
     try:
         return (
             _templates(profile.templates)
@@ -112,7 +114,9 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
                 profile=profile,
                 paths=context.paths,
                 sbatch=sbatch_options(context, job),
-                python=quote_all([*profile.container, profile.python or context.python]),
+                srun=quote_all(srun),
+                python=quote_all(python),
+                python_here=quote_all([*srun, "--nodes=1", "--ntasks=1", cpus, *python] if profile.srun else python),
                 environment=profile.environment,
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,

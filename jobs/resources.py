@@ -163,37 +163,54 @@ class ResourceEstimator:
                     f"{', '.join(whole)}"
                 )
             return nodes, tasks, ASKED
-        device, best, too_few = device_of(self.profile), None, False
-        for nodes, tasks in worlds(run, self.profile.nodes, most):
+        fewest, refused = self._fewest(run, speed)
+        if fewest is None:
+            self._refuse_memory(run, most)
+        assert fewest is not None
+        unit, hours = device_of(self.profile).unit, f"{self.profile.target_hours:g} h"
+        world, too_little = fewest[0] * fewest[1], [n for n, text in refused.items() if text.endswith("GB")]
+        if world in refused:
+            why = f"no number of {unit}s finishes in {hours}: the most that split the batch and hold it"
+        else:
+            why = f"the fewest {unit}s that {'hold it and finish' if too_little else 'finish'} in {hours}"
+        why += f"; not {', '.join(f'{n}: {text}' for n, text in refused.items() if n != world)}" if refused else ""
+        if too_little and (smaller := _half_micro_batch(run)):
+            fits = self._fewest(smaller, speed)[0]
+            if fits and fits[0] * fits[1] < world:
+                why += f"; with half of training.micro_batch_tokens {fits[0] * fits[1]} do"
+        return *fewest, why
+
+    def _fewest(self, run: RunSpec, speed: Speed) -> tuple[tuple[int, int] | None, dict[int, str]]:
+        """(nodes, tasks per node) of the fewest processes that hold the run and finish in time, else of the most that
+        hold it; None where none do. And what was wrong with the numbers of processes that were tried before."""
+        best: tuple[int, int] | None = None
+        refused: dict[int, str] = {}
+        for nodes, tasks in worlds(run, self.profile.nodes, self._most_tasks(run)):
             world = nodes * tasks
             needed = self._needed(run, world)
-            held = needed is None or self._room(tasks, needed)
-            if not held:
-                too_few = True
+            room = self._most_bytes(tasks)
+            if needed is not None and room is not None and needed > room:
+                refused[world] = f"{needed / 1e9:.1f} of {room / 1e9:.1f} GB"
                 continue
             seconds = self._seconds(run, world, speed)
             if seconds <= self.profile.target_hours * 3600:
-                what = "hold it and finish" if too_few else "finish"
-                return nodes, tasks, f"the fewest {device.unit}s that {what} in {self.profile.target_hours:g} h"
+                return (nodes, tasks), refused
+            refused[world] = duration(seconds)
             if best is None or world > best[0] * best[1]:
                 best = nodes, tasks
-        if best is None:
-            self._refuse_memory(run, most)
-        assert best is not None
-        hours = f"{self.profile.target_hours:g} h"
-        return *best, f"no number of {device.unit}s finishes in {hours}: the most that split the batch and hold it"
+        return best, refused
 
     def _needed(self, run: RunSpec, world: int) -> float | None:
         """Bytes of each of `world` processes; GPUs, all of which the flops package knows, take the Triton kernels."""
         return memory_bytes(run, world, kernels=self.profile.gpus_per_node > 0)
 
-    def _room(self, tasks: int, needed: float) -> bool:
-        """Whether processes of `needed` bytes fit, one on each GPU or `tasks` on a node."""
-        device = device_of(self.profile)
+    def _most_bytes(self, tasks: int) -> float | None:
+        """Bytes that each of the processes may take, one on each GPU or `tasks` on a node; None: unknown."""
         if self.profile.gpus_per_node:
-            return device.memory_bytes is None or needed <= FILLED * device.memory_bytes
+            held = device_of(self.profile).memory_bytes
+            return None if held is None else FILLED * held
         node = self.profile.memory_gb_per_node
-        return node is None or tasks * (needed + PROCESS_BYTES) <= node * 1e9
+        return None if node is None else node * 1e9 / tasks - PROCESS_BYTES
 
     def _refuse_memory(self, run: RunSpec, most: int) -> None:
         device = device_of(self.profile)
@@ -273,6 +290,13 @@ def worlds(run: RunSpec, most_nodes: int, most_tasks: int) -> Iterator[tuple[int
             if run.batch_split(nodes * tasks).is_even:
                 yield nodes, tasks
                 break
+
+
+def _half_micro_batch(run: RunSpec) -> RunSpec | None:
+    """The run with passes of half as many sequences; None where a pass has one."""
+    rows = (run.training.micro_batch_tokens or 0) // run.context_length // 2
+    changes = {"micro_batch_tokens": rows * run.context_length}
+    return run.model_copy(update={"training": run.training.model_copy(update=changes)}) if rows else None
 
 
 def _modelled(run: RunSpec, **settings: object) -> float | None:

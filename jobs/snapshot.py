@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from arch.errors import InputError
-from scaling.rundir.versions import git_commit
+from scaling.rundir.versions import PACKAGES, code_places, git_commit, is_installed
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("arch", "data", "flops", "scaling", "jobs", "analysis")
 IGNORED = shutil.ignore_patterns("__pycache__", ".*")
 
 
-def copy_code(target: Path, plugins: Sequence[str]) -> None:
-    """Copy the packages, and the plugins' modules unless they are installed, and note the commit they are of."""
+def copy_code(target: Path, modules: Sequence[str]) -> None:
+    """Copy the packages, and of modules from outside what is not installed (`code_places`), and note the commit.
+
+    Raises InputError for a package whose folder holds `target`.
+    """
+    outside = {name: place for name, place in code_places(tuple(modules)).items() if not is_installed(place)}
+    for name, place in outside.items():
+        if target.absolute().is_relative_to(place):
+            raise InputError(
+                f"{place}: the package {name} holds the study's output, and is copied into it: give another --out"
+            )
     target.mkdir(parents=True)
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, target / name, ignore=IGNORED)
-    for module in plugins:
-        _copy_module(module.split(".")[0], target)
+    for name, place in ({name: ROOT / name for name in PACKAGES} | outside).items():
+        if place.is_dir():
+            shutil.copytree(place, target / name, ignore=IGNORED)
+        else:
+            shutil.copy(place, target / place.name)
     (target / "COMMIT").write_text(git_commit() or "", encoding="utf-8")
 
 
@@ -49,17 +56,3 @@ def _copy(file: Path, target: Path) -> None:
         target.write_bytes(file.read_bytes())
     except OSError as error:
         raise InputError(f"{file}: cannot be copied to {target}: {error}") from None
-
-
-def _copy_module(name: str, target: Path) -> None:
-    spec = importlib.util.find_spec(name)
-    installed = Path(sysconfig.get_paths()["purelib"])
-    if spec is None or spec.origin is None or (target / name).exists():
-        return
-    origin = Path(spec.origin).resolve()
-    if origin.is_relative_to(installed.resolve()):
-        return
-    if origin.name == "__init__.py":
-        shutil.copytree(origin.parent, target / name, ignore=IGNORED)
-    else:
-        shutil.copy(origin, target / origin.name)

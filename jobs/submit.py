@@ -11,6 +11,7 @@ from pathlib import Path
 
 from arch.errors import InputError
 from data.files import write_bytes
+from scaling.rundir.versions import code_digests
 from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import StudySpec
 
@@ -54,7 +55,7 @@ def prepare(
     try:
         (paths.submission / "logs").mkdir(parents=True)
         copy_study(Path(study.path), paths.study_file, study.law_files)
-        copy_code(paths.code, study.plugins)
+        copy_code(paths.code, study.modules)
         for job in plan.jobs:
             write_bytes(paths.script(job), scripts[job.name].encode())
             write_bytes(paths.elements(job), elements[job.name].encode())
@@ -72,6 +73,7 @@ def prepare(
         "only": list(context.only),
         "retry": context.retry,
         "settings": settings,
+        "code": code_digests(tuple(study.modules)),
         "spec_hashes": dict(specs),
         "profile": context.profile.model_dump(mode="json"),
         "plan": plan.to_dict(),

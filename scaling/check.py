@@ -34,12 +34,13 @@ from arch.model.cache import LayerCache
 from arch.model.lm import LanguageModel, NoInit, build_model, load_model
 from arch.model.mixer import Mixer, mixer_of
 from arch.presets import SIZES, preset
-from arch.registry import Architecture, architecture, load_plugins
+from arch.registry import Architecture, architecture
 from flops import Entry, count_params, decode_state
 from flops.forward import backward_products, forward_products, layers_backward, layers_products, unseen_products
 from flops.params import layer_params
 from flops.registry import entries_of
 
+from .study.file import register_architectures
 from .study.run import same_model
 
 if TYPE_CHECKING:
@@ -561,16 +562,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run all checks and print a line for each; the exit code is 1 where one failed, 2 for a bad input."""
     parser = Parser("python -m scaling.check", "Check an architecture.")
     parser.add_argument("arch")
-    parser.add_argument("--study", help="a study file that names it under architectures or plugins")
+    parser.add_argument("--study", help="a study file: its hybrids and plugins have names here too")
     add_plugin(parser)
     options = parser.parse_args(arguments)
     failed = 0
     try:
-        load_plugins(options.plugin)
-        if options.study:
-            from .study.spec import load_study
-
-            load_study(options.study, own=True)
+        register_architectures(options.plugin, options.study)
         for name, problem in failures(small(options.arch), CHECKS):
             failed += bool(problem)
             outcome = "skipped" if problem is None else f"FAILED: {problem}" if problem else "ok"

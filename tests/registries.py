@@ -12,6 +12,7 @@ def as_registered() -> Iterator[None]:
     """Afterwards the same architectures are registered as before, and the plugins of others are not imported."""
     from arch.registry import ARCHITECTURES
     from flops.registry import _OWNERS, ENTRIES
+    from scaling.rundir.versions import code_digests, code_places
 
     tables = (ARCHITECTURES, ENTRIES, _OWNERS)
     before, modules = [dict(table) for table in tables], set(sys.modules)
@@ -22,7 +23,8 @@ def as_registered() -> Iterator[None]:
         for table, contents in zip(tables, before, strict=True):
             table.clear()
             table.update(contents)
-        for name in {
-            name for architecture in added for name in (architecture.module, architecture.plugin) if name
-        } - modules:
+        names = {name for architecture in added for name in (architecture.module, architecture.plugin) if name}
+        for name in {*names, *code_places(tuple(sorted(names)))} - modules:
             sys.modules.pop(name, None)
+        code_places.cache_clear()
+        code_digests.cache_clear()

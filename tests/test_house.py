@@ -427,7 +427,7 @@ def test_constraints_are_pins_and_cover_the_dependencies():
     assert names <= {line.split("==")[0] for line in lines}
 
 
-@pytest.mark.parametrize("module", ["arch.config", "arch.presets", "arch.registry", "flops", "flops.cli"])
+@pytest.mark.parametrize("module", ["arch.config", "arch.presets", "arch.registry", "flops", "scaling.cli.flops"])
 def test_sizing_tools_import_without_torch(module):
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

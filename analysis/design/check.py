@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.design.precision import SMOOTHED, Layout, along, precision
-from analysis.design.worlds import Noise, literature
+from analysis.design.worlds import Noise, Prior, literature
 from analysis.fits.cost import Cost
 
 WORLDS, SEED = 24, 0
@@ -25,7 +25,8 @@ WIDE_A = 0.08  # half of the interval of a: more does not tell how to split 100 
 
 @dataclass(frozen=True)
 class Run:
-    """A planned run: its size's name, N, D, FLOP a token, its trunk, and whether it is a decayed branch."""
+    """A planned run: its size's name, N, D, FLOP a token, its trunk, and whether its decayed end alone is fitted, as of
+    a branch."""
 
     size: str
     n_params: float
@@ -45,14 +46,21 @@ class Expected:
 
 
 def expect(
-    runs: Sequence[Run], vocab_size: int, noise: Noise, window: float = 0.0, share: float = SMOOTHED
+    runs: Sequence[Run],
+    vocab_size: int,
+    noise: Noise,
+    window: float = 0.0,
+    share: float = SMOOTHED,
+    prior: Prior | None = None,
 ) -> Expected:
-    """What the runs of an architecture will identify. Where there are decayed branches they count, else whole curves,
-    of points that are means over `share` of the tokens seen, or over `window` tokens where that is more."""
+    """What the runs of an architecture will identify, in worlds of `prior`, by default of the literature. Where there
+    are decayed ends they count, else whole curves, of points that are means over `share` of the tokens seen, or over
+    `window` tokens where that is more."""
     runs = [run for run in runs if run.branch] or runs
+    prior = prior or literature(vocab_size, middle_of(runs))
 
     def half(runs: Sequence[Run]) -> float:
-        return _half(runs, vocab_size, noise, window, share)
+        return _half(runs, prior, noise, window, share)
 
     now = half(runs)
     if now <= WIDE_A:
@@ -68,7 +76,12 @@ def expect(
     return Expected(now, ", or ".join(texts))
 
 
-def _half(runs: Sequence[Run], vocab_size: int, noise: Noise, window: float, share: float) -> float:
+def middle_of(runs: Sequence[Run]) -> float:
+    """The geometric middle of the sizes."""
+    return float(np.exp(np.log(sorted({run.n_params for run in runs})).mean()))
+
+
+def _half(runs: Sequence[Run], prior: Prior, noise: Noise, window: float, share: float) -> float:
     """Half of the interval of a that a fit would give, as the median over worlds; inf where the points allow none."""
     sizes = {run.n_params: run.per_token for run in sorted(runs, key=lambda run: run.n_params)}
     order = sorted(runs, key=lambda run: (run.n_params, run.trunk, run.n_tokens))
@@ -81,7 +94,7 @@ def _half(runs: Sequence[Run], vocab_size: int, noise: Noise, window: float, sha
     means = np.maximum(window, share * d) if noise.text else None
     layout = Layout(n, d, np.searchsorted([*sizes], n), trunk, window=means)
     cost = Cost(np.log([*sizes]), np.log([*sizes.values()]), "exact")
-    prior, rng = literature(vocab_size, float(np.exp(np.log([*sizes]).mean()))), np.random.default_rng(SEED)
+    rng = np.random.default_rng(SEED)
     worlds = [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)]
     target = float((d * cost.per_token(n)).max())
     return Z * float(np.median(precision(layout, worlds, noise, cost, target).a))

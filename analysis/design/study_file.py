@@ -12,9 +12,10 @@ from analysis.design.precision import FACTOR, SMOOTHED, SWEPT_RATES
 from analysis.design.proposal import Price, Proposal, batch_of, decisive
 from arch import amounts
 from arch.errors import InputError
-from arch.registry import plugins_of
+from arch.registry import kinds_of, pattern_fields, plugins_of
 from flops.ladder import Ladder
 from flops.quantity import quantity
+from flops.sizing import period_of
 
 # lr = RATE (N / RATE_N)^-0.37 (batch / 65,536)^(1/3): through the rates that the trial study guessed (0.4 M to 31 M
 # parameters, batches of 65,536), and within a fifth of those tried for the quickstart (6 k and 55 k, batches of 1,024).
@@ -67,14 +68,18 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
     if proposal.same_text:
         comment, numbers = "", {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
     batches = batches_of(proposal, setting.context, setting.batch)
+    kinds = [kind for arch in setting.archs for kind in kinds_of(arch)]
+    patterns = {arch: fields for arch in setting.archs if (fields := pattern_fields(arch))}
+    period = f", period: {math.lcm(*map(period_of, patterns))}" if patterns else ""
     lines = [
         f"name: {setting.name}",
-        *(f"plugins: [{plugin}]" for plugin in [", ".join(plugins_of(setting.archs))] if plugin),
+        *(f"plugins: [{plugin}]" for plugin in [", ".join(plugins_of(kinds))] if plugin),
+        *(["architectures:", *(f"  {name}: {json.dumps(patterns[name])}" for name in patterns)] if patterns else []),
         "out: out",
         f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
-        f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}}}",
+        f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}{period}}}",
         f"  seeds: {[0] if proposal.same_text else []}",
         f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}",
         "model:",

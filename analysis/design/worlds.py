@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.surface import Surface
+from analysis.fits.surface import PARAMS, Surface
 from scaling.study.rate_law import ArchLaw
 
 MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled
@@ -174,6 +174,15 @@ class Prior:
             (low, high), terms = LEVELS[self.vocabulary]
             e, (a, b) = rng.uniform(low, high), rng.uniform(*terms, 2)
         return World(kind, float(e), float(alpha), float(beta), float(a), float(b), extra, int(rng.integers(1 << 30)))
+
+
+def pooled(priors: Sequence[Prior]) -> Prior | None:
+    """One prior of all surfaces, for another architecture than theirs; None where there are none."""
+    surfaces = [prior.surfaces for prior in priors if prior.surfaces is not None]
+    if not surfaces:
+        return None
+    together = Surface(*(np.concatenate([getattr(each, name) for each in surfaces]) for name in PARAMS))
+    return Prior("the surfaces of the other architectures", surfaces=together)
 
 
 def literature(vocab_size: int, middle: float = np.inf) -> Prior:

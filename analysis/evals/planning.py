@@ -64,11 +64,22 @@ def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
             raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None
 
 
-def forward_tokens(tasks: Sequence[Task], models: Mapping[str, Reader]) -> dict[str, dict[str, int]]:
+def forward_tokens(
+    tasks: Sequence[Task], models: Mapping[str, Reader], data_later: bool = False
+) -> dict[str, dict[str, int]]:
     """{run_id: {task: tokens of one evaluation}}, without tasks that do not know. Raises InputError where data are
-    missing."""
+    missing; data_later: their tasks do not know."""
+
+    def tokens(task: Task, reader: Reader) -> int | None:
+        try:
+            return task.forward_tokens(reader)
+        except MissingData:
+            if data_later:
+                return None
+            raise
+
     by_reader = {  # data are read once for all runs that read alike
-        reader: {task.name: n for task in tasks if (n := task.forward_tokens(reader)) is not None}
+        reader: {task.name: n for task in tasks if (n := tokens(task, reader)) is not None}
         for reader in set(models.values())
     }
     return {run_id: by_reader[reader] for run_id, reader in models.items()}

@@ -244,5 +244,8 @@ def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: float) ->
     half = float(stats.t.ppf(0.5 + level / 2, dof)) * sd * fitted.unit_se
     off = math.log(lr) - fitted.log_rate
     distances = np.array([abs(off), max(abs(off) - half, 0.0), abs(off) + half])
-    above = np.clip(fitted.above(math.copysign(1.0, off) * distances), 0.0, MOST)
+    side = math.copysign(1.0, off)
+    if side * fitted.cubic < 0:  # the curve turns there, and what lies further costs no less
+        distances = np.minimum(distances, -2 * fitted.curvature / (3 * side * fitted.cubic))
+    above = np.clip(fitted.above(side * distances), 0.0, MOST)
     return Estimate(*np.expm1(above).tolist())

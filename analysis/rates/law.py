@@ -1,6 +1,6 @@
 """From a sweep's runs to LR(N, D, batch) of each architecture, by weighted least squares on its cells' best rates; and
 why an architecture has no law. All architectures share the noise of a run and the scatter of best rates around their
-laws.
+laws, and where asked the slopes that a test does not tell apart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,18 +27,23 @@ MIN_SIZES = 3
 FAR_APART = 1.5  # factor by which two horizons, or batches, of one size must differ to determine a term
 MISFIT = 1e-3  # chance of the scatter of an architecture's cells beside that of the others, below which it has no law
 DRIFT = 2.0  # standard errors from which on the curvature is a function of N
+APART = 0.05  # chance of slopes that differ so much, below which architectures keep slopes of their own
+FAR = 4.0  # times the tokens of all cells of the other sizes: how far a size left out is predicted
 
 
 @dataclass(frozen=True)
 class RatesFit:
     """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
-    of a run's log loss around its cell's parabola, pooled over all cells, None where no cell has an optimum."""
+    of a run's log loss around its cell's parabola, pooled over all cells, None where no cell has an optimum; alike: by
+    term, where slopes were to be shared, the chance that those of the architectures differ as they do where they are
+    one: shared from APART on."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
     noise: SeedNoise | None
     input_hash: str
+    alike: dict[Term, float] = field(default_factory=dict)
 
     @property
     def n_lost(self) -> int:
@@ -55,8 +60,9 @@ class RatesFit:
         return [cell for cell in self.cells if cell.arch == arch and cell.fitted is not None]
 
 
-def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> RatesFit:
-    """Cells and laws of a sweep. without: terms that the law shall not have (terms_of)."""
+def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = (), share: bool = False) -> RatesFit:
+    """Cells and laws of a sweep. without: terms that the law shall not have (terms_of); share: whether architectures
+    have the slopes in common that a test does not tell apart."""
     runs_of: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for point in points:
         runs_of.setdefault(point.cell, []).append(point)
@@ -80,8 +86,11 @@ def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> Rate
         return replace(fit, without_law=why | dict.fromkeys(terms, str(error)))
     systems = {arch: System.of(fit.usable(arch), of_arch, noise) for arch, of_arch in terms.items()}
     bent = _bent(systems, noise)
-    laws = _laws({arch: system for arch, system in systems.items() if arch not in bent}, cubics, noise)
-    return replace(fit, noise=noise, laws=laws, without_law=why | bent)
+    systems = {arch: system for arch, system in systems.items() if arch not in bent}
+    alike = _alike(systems, noise) if share and len(systems) > 1 else {}
+    shared = [term for term, chance in alike.items() if chance >= APART]
+    laws = _laws(systems, shared, cubics, noise)
+    return replace(fit, noise=noise, laws=laws, without_law=why | bent, alike=alike)
 
 
 def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
@@ -95,6 +104,7 @@ def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
         noise={"sd": fit.noise.s, "dof": fit.noise.df},
         laws=fit.laws,
         without_law=fit.without_law,
+        alike=fit.alike,
         cells=[_cell_row(cell, fit.noise) for cell in fit.cells],
         inputs_sha256=fit.input_hash,
     )
@@ -146,7 +156,7 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
     for term in TERMS[1:]:
         if term in without or (term == "batch_tokens" and len({cell.batch_tokens for cell in usable}) == 1):
             continue  # of one batch the law is one of this batch
-        if not _apart(usable, term):
+        if not _apart(usable, term, without):
             what = "horizons" if term == "n_tokens" else "batches"
             raise InputError(
                 f"a law's term in {WORDS[term]} needs two {what} of one size, {FAR_APART:g} times apart or more: sweep "
@@ -162,12 +172,14 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
     return terms
 
 
-def _apart(cells: Sequence[Cell], term: Term) -> bool:
-    """Whether a size was swept at two values of a term, with everything else equal."""
-    other = {"n_tokens": "batch_tokens", "batch_tokens": "n_tokens"}[term]
+def _apart(cells: Sequence[Cell], term: Term, without: Sequence[Term]) -> bool:
+    """Whether a size was swept at two values of a term, with everything else equal that is not `without`."""
+    other: Term = "batch_tokens" if term == "n_tokens" else "n_tokens"
     groups: dict[tuple[int, int], list[int]] = {}
     for cell in cells:
-        groups.setdefault((cell.n_params, getattr(cell, other)), []).append(getattr(cell, term))
+        groups.setdefault((cell.n_params, 0 if other in without else getattr(cell, other)), []).append(
+            getattr(cell, term)
+        )
     return any(max(values) >= FAR_APART * min(values) for values in groups.values())
 
 
@@ -217,6 +229,50 @@ class System:
         return Line(coefficients, covariance, float(weight @ (y - self.design @ coefficients) ** 2))
 
 
+@dataclass(frozen=True)
+class Joint:
+    """Systems whose slopes of some terms are one. system: of all their cells, with a level for each architecture;
+    places: by architecture, the columns of its 1 and terms there."""
+
+    system: System
+    places: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, systems: Mapping[str, System], shared: Sequence[Term] = ()) -> Joint:
+        columns, places = dict[tuple[str, str], int](), dict[str, list[int]]()
+        for arch, system in systems.items():
+            keys = [(arch, ""), *(("" if term in shared else arch, term) for term in system.terms)]
+            places[arch] = [columns.setdefault(key, len(columns)) for key in keys]
+        blocks = []
+        for arch, system in systems.items():
+            block = np.zeros((len(system.y), len(columns)))
+            block[:, places[arch]] = system.design
+            blocks.append(block)
+        every = list(systems.values())
+        y, se = (np.concatenate([getattr(system, name) for system in every]) for name in ("y", "se"))
+        cells = tuple(cell for system in every for cell in system.cells)
+        return cls(System(cells, (), np.zeros(0), np.concatenate(blocks), y, se), places)
+
+    def line_of(self, line: Line, arch: str) -> Line:
+        """What a line through all cells is for an architecture: coefficients and covariance."""
+        at = self.places[arch]
+        return Line(line.coefficients[at], line.covariance[np.ix_(at, at)], line.chi2)
+
+
+def _alike(systems: Mapping[str, System], noise: SeedNoise) -> dict[Term, float]:
+    """By term, the chance that slopes of its architectures differ as they do where they are one: an F test of what
+    sharing it adds to the weighted squares, at the scatter of laws that share nothing."""
+    own = Joint.of(systems).system
+    scatter = _scatter([own], own.dof)
+    chances = dict[Term, float]()
+    for term in TERMS:
+        n_more = sum(term in system.terms for system in systems.values()) - 1
+        if n_more > 0:
+            rise = Joint.of(systems, [term]).system.fit(scatter).chi2 - own.fit(scatter).chi2
+            chances[term] = float(stats.f.sf(max(rise, 0.0) / n_more, n_more, min(own.dof, noise.df)))
+    return chances
+
+
 def _logs(cells: Sequence[Cell], terms: Sequence[Term]) -> np.ndarray:
     """[cells, terms]: ln of each term."""
     return np.log([[getattr(cell, term) for term in terms] for cell in cells])
@@ -228,38 +284,55 @@ def _fitted(cells: Sequence[Cell]) -> list[Fitted]:
     return fitted
 
 
-def _laws(systems: Mapping[str, System], cubics: Mapping[str, Cubic], noise: SeedNoise) -> dict[str, ArchLaw]:
-    """The law of each architecture.
+def _laws(
+    systems: Mapping[str, System], shared: Sequence[Term], cubics: Mapping[str, Cubic], noise: SeedNoise
+) -> dict[str, ArchLaw]:
+    """The law of each architecture; the slopes of the terms of `shared` are one for all.
 
     All architectures share the scatter of best rates around the laws, beyond their errors: the value at which the
     weighted squares (Paule & Mandel 1982) are at the median of their distribution, 0 where they are smaller without
     scatter. The intervals are t times the root of the line's variance plus the scatter's, t of the laws' degrees of
-    freedom; the line's variance includes the error of the cubic term, which moves all cells of an architecture.
+    freedom; the line's variance includes the error of the cubic terms, each of which moves all cells of an
+    architecture. A misfit is that to a line of the architecture's own.
     """
     if not systems:
         return {}
-    dof = sum(system.dof for system in systems.values())
-    scatter = _scatter(list(systems.values()), dof)
-    quantile = float(stats.t.ppf(0.5 + LEVEL / 2, min(dof, noise.df)))
+    joint = Joint.of(systems, shared)
+    whole = joint.system
+    scatter = _scatter([whole], whole.dof)
+    line, quantile = whole.fit(scatter), float(stats.t.ppf(0.5 + LEVEL / 2, min(whole.dof, noise.df)))
+    moved = [
+        whole.fit(scatter, _per_cubic(whole, arch)).coefficients * noise.s * cubics[arch].unit_se for arch in systems
+    ]
+    line = replace(line, covariance=line.covariance + sum(np.outer(move, move) for move in moved))
+    groups = [systems] if shared else [{arch: system} for arch, system in systems.items()]
+    left_out, far = (
+        [row for group in groups for row in _left_out(group, shared, noise, scatter, times)] for times in (0.0, FAR)
+    )
     laws = {}
     for arch, system in systems.items():
-        line, chi2, cubic = system.fit(scatter), system.fit(0.0).chi2, cubics[arch]
-        per_cubic = np.array([fit.per_cubic for fit in _fitted(system.cells)])
-        moved = system.fit(scatter, per_cubic).coefficients * noise.s * cubic.unit_se
+        chi2, own = system.fit(0.0).chi2, joint.line_of(line, arch)
         laws[arch] = ArchLaw(
             terms=list(system.terms),
             centre=dict(zip(system.terms, np.exp(system.centre).tolist(), strict=True)),
-            coefficients=line.coefficients.tolist(),
-            covariance=(line.covariance + np.outer(moved, moved)).tolist(),
+            coefficients=own.coefficients.tolist(),
+            covariance=own.covariance.tolist(),
             scatter=scatter,
             quantile=quantile,
             level=LEVEL,
             ranges={term: _ends([getattr(cell, term) for cell in system.cells]) for term in TERMS},
-            curvature=_curvature(system.cells, noise, cubic),
+            curvature=_curvature(system.cells, noise, cubics[arch]),
             misfit=Misfit(chi2=chi2, dof=system.dof, p=float(stats.chi2.sf(chi2, system.dof))),
-            left_out_size=_left_out(system, noise, scatter),
+            left_out_size=[row for name, row in left_out if name == arch],
+            left_out_far=[row for name, row in far if name == arch],
         )
     return laws
+
+
+def _per_cubic(system: System, arch: str) -> np.ndarray:
+    """[cells]: what the cells' best rates move by where the cubic term of an architecture is larger by 1."""
+    pairs = zip(system.cells, _fitted(system.cells), strict=True)
+    return np.array([fit.per_cubic if cell.arch == arch else 0.0 for cell, fit in pairs])
 
 
 def _ends(values: Sequence[int]) -> list[float]:
@@ -297,7 +370,8 @@ def _bent(systems: Mapping[str, System], noise: SeedNoise) -> dict[str, str]:
         scatter = _scatter(others, dof)
         p = float(stats.f.sf(system.fit(scatter).chi2 / system.dof, system.dof, dof))
         if p < MISFIT:
-            worst = max(_left_out(system, noise, scatter), key=lambda cell: abs(cell.ln_error) / cell.sd, default=None)
+            rows = [row for _, row in _left_out({arch: system}, (), noise, scatter)]
+            worst = max(rows, key=lambda cell: abs(cell.ln_error) / cell.sd, default=None)
             most = (
                 ""
                 if worst is None
@@ -337,32 +411,52 @@ def _curvature(cells: Sequence[Cell], noise: SeedNoise, cubic: Cubic) -> Curvatu
     )
 
 
-def _left_out(system: System, noise: SeedNoise, scatter: float) -> list[LeftOut]:
-    """For the cells of each size the prediction of the law of the other sizes; what its rate would cost is read off the
-    cell's own curve. [] where the other sizes do not determine the terms."""
-    left_out = []
-    for size in dict.fromkeys(cell.size for cell in system.cells):
-        rest = System.of([cell for cell in system.cells if cell.size != size], system.terms, noise)
-        if rest.dof < 0 or not rest.is_determined:
+def _left_out(
+    systems: Mapping[str, System], shared: Sequence[Term], noise: SeedNoise, scatter: float, times: float = 0.0
+) -> list[tuple[str, LeftOut]]:
+    """For the cells of each size the prediction of the laws of the other sizes, by architecture; what its rate would
+    cost is read off the cell's own curve. times: by those cells alone that have at most 1 / times the cell's tokens.
+    Cells whose terms the rest does not determine are left out."""
+    cells = [cell for system in systems.values() for cell in system.cells]
+    rows = []
+    for size, n_tokens in dict.fromkeys((cell.size, cell.n_tokens if times else 0) for cell in cells):
+        rest = {
+            arch: System.of(kept, system.terms, noise)
+            for arch, system in systems.items()
+            if (kept := [cell for cell in system.cells if _is_other(cell, size, n_tokens, times)])
+        }
+        joint = Joint.of(rest, shared) if rest else None
+        if joint is None or joint.system.dof < 0 or not joint.system.is_determined:
             continue
-        line = rest.fit(scatter)
-        for cell in (cell for cell in system.cells if cell.size == size):
-            assert cell.fitted is not None
-            row = np.concatenate([[1.0], _logs([cell], system.terms)[0] - rest.centre])
-            log_rate = float(row @ line.coefficients)
-            variance = float(row @ line.covariance @ row) + scatter**2 + (noise.s * cell.fitted.unit_se) ** 2
-            cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.s, noise.df)
-            low, high = cost.interval or (0.0, 0.0)
-            left_out.append(
-                LeftOut(
-                    ln_error=log_rate - cell.fitted.log_rate,
-                    sd=math.sqrt(variance),
-                    excess=cost.value or 0.0,
-                    low=low,
-                    high=high,
-                    size=size,
-                    n_params=cell.n_params,
-                    n_tokens=cell.n_tokens,
+        whole = joint.system.fit(scatter)
+        for cell in cells:
+            if cell.size == size and cell.arch in rest and n_tokens in (0, cell.n_tokens):
+                rows.append(
+                    (cell.arch, _predicted(cell, rest[cell.arch], joint.line_of(whole, cell.arch), noise, scatter))
                 )
-            )
-    return left_out
+    return rows
+
+
+def _is_other(cell: Cell, size: str, n_tokens: int, times: float) -> bool:
+    """Whether a cell is of another size, and of at most 1 / times as many tokens, to a batch."""
+    return cell.size != size and (not times or cell.n_tokens <= n_tokens / times + cell.batch_tokens)
+
+
+def _predicted(cell: Cell, rest: System, line: Line, noise: SeedNoise, scatter: float) -> LeftOut:
+    """What the law of other cells says of a cell."""
+    assert cell.fitted is not None
+    row = np.concatenate([[1.0], _logs([cell], rest.terms)[0] - rest.centre])
+    log_rate = float(row @ line.coefficients)
+    variance = float(row @ line.covariance @ row) + scatter**2 + (noise.s * cell.fitted.unit_se) ** 2
+    cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.s, noise.df)
+    low, high = cost.interval or (0.0, 0.0)
+    return LeftOut(
+        ln_error=log_rate - cell.fitted.log_rate,
+        sd=math.sqrt(variance),
+        excess=cost.value or 0.0,
+        low=low,
+        high=high,
+        size=cell.size,
+        n_params=cell.n_params,
+        n_tokens=cell.n_tokens,
+    )

@@ -16,13 +16,14 @@ from analysis.figures.style import GREY, dress, legend_line, size_scale
 from analysis.pages.html import render
 from arch.amounts import count, counted, counted_of
 from data.files import write_bytes
-from scaling.study.rate_law import WORDS, ArchLaw
+from scaling.study.rate_law import WORDS
 
 from .cell import Cell
-from .law import LEVEL, RatesFit
+from .law import APART, FAR, LEVEL, RatesFit
 
 TEMPLATE = Path(__file__).with_name("rates.html.j2")
 WIDTH, HEIGHT = 1040, 420  # pixels
+LITTLE = 0.003  # of the loss: what a rate may cost at FAR times the tokens
 
 
 def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
@@ -45,7 +46,7 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
     cost of the other sizes' law at a size left out."""
     rows = []
     for arch, law in fit.laws.items():
-        row = {"architecture": name_of(arch), "law": formula(law)}
+        row = {"architecture": name_of(arch), "law": law.formula}
         for place, term in enumerate(law.terms, start=1):
             value, variance = law.coefficients[place], law.covariance[place][place]
             row[f"exponent of {WORDS[term]}"] = f"{value:.2f} ± {math.sqrt(variance):.2f}"
@@ -58,17 +59,11 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
             most = max(cell.high for cell in law.left_out_size)
             text += f"; another up to {most:.2%}" if most > worst.high else ""
             row["a size left out costs, in the worst cell"] = text
+        if law.left_out_far:
+            row[f"at {FAR:g} times the tokens, at most"] = f"{max(cell.high for cell in law.left_out_far):.2%}"
         row["chance of the misfit"] = f"{law.misfit.p:.2f}"
         rows.append(row)
     return rows
-
-
-def formula(law: ArchLaw) -> str:
-    """The law as text: LR = 0.00344 (N / 23k)^-0.49 ..."""
-    parts = [f"{math.exp(law.coefficients[0]):.3g}"]
-    for term, value in zip(law.terms, law.coefficients[1:], strict=True):
-        parts.append(f"({WORDS[term]} / {count(law.centre[term])})^{value:.2f}")
-    return "LR = " + " ".join(parts)
 
 
 def verdict(fit: RatesFit) -> list[str]:
@@ -77,6 +72,7 @@ def verdict(fit: RatesFit) -> list[str]:
     if fit.laws:
         lines.append(f"laws of the learning rate: {', '.join(name_of(arch) for arch in fit.laws)}")
     lines += [f"no law of {name_of(arch)}: {why}" for arch, why in fit.without_law.items()]
+    lines += [_slopes(fit), *_far(fit)] if fit.alike else []
     for arch, law in fit.laws.items():
         if law.misfit.p < 0.05:
             lines.append(
@@ -94,6 +90,38 @@ def verdict(fit: RatesFit) -> list[str]:
         )
     if fit.noise is not None:
         lines.append(f"noise of a run: {fit.noise.s:.2%} of its loss ({fit.noise.df} degrees of freedom)")
+    return lines
+
+
+def _slopes(fit: RatesFit) -> str:
+    """Which slopes the architectures share, in a line."""
+    said = [
+        f"{WORDS[term]} {'shared' if chance >= APART else 'of each its own'} (chance {chance:.2g} that they differ so "
+        f"much where they are equal)"
+        for term, chance in fit.alike.items()
+    ]
+    return f"slopes in {'; in '.join(said)}"
+
+
+def _far(fit: RatesFit) -> list[str]:
+    """What the rate of a size left out costs at FAR times the tokens of the cells that predict it, a line an
+    architecture."""
+    lines = []
+    for arch, law in fit.laws.items():
+        what = f"{name_of(arch)}: at {FAR:g} times the tokens of all other sizes a size left out"
+        worst = max(law.left_out_far, key=lambda cell: cell.high, default=None)
+        if worst is None:
+            lines.append(
+                f"{what} cannot be judged: no best rate is known there, or the short runs of the others give no law: "
+                f"sweep two lengths that are {FAR:g} times shorter"
+            )
+            continue
+        shown = "at most" if worst.high <= LITTLE else "not shown to cost at most"
+        lines.append(
+            f"{what} loses {worst.excess:.2%} by its law's rate in the worst of "
+            f"{counted(len(law.left_out_far), 'cell')}, upper bound {worst.high:.2%} ({worst.size} on "
+            f"{count(worst.n_tokens)} tokens): {shown} {LITTLE:.1%}"
+        )
     return lines
 
 

@@ -14,7 +14,7 @@ from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
 from .cache import DecodeCache, LayerCache
-from .layers import Layer, called_as_written
+from .layers import GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
@@ -172,6 +172,19 @@ class Decoder(nn.Module):
         scales = {f"{name}.{scale}" for name, mixer in mixers for scale in mixer.time_scales}
         names = {name for name, p in self.named_parameters() if p.dim() < 2 or name in scales}
         return names | set(self.gammas.values())
+
+    def matrices(self) -> set[str]:
+        """The weights of hidden layers that are one matrix each: projections, output projections and MLPs. Not
+        embeddings, convolutions, gates of low rank, nor projections that hold several matrices (Mixer.fused)."""
+        names = set[str]()
+        for name, module in self.named_modules():
+            if isinstance(module, Mixer):
+                whole = [key for key, item in module.project.items() if isinstance(item, nn.Linear)]
+                names |= {f"{name}.project.{key}.weight" for key in whole if key not in module.fused}
+                names.add(f"{name}.out.weight")
+            elif isinstance(module, GatedMLP):
+                names |= {f"{name}.{key}.weight" for key, _ in module.named_children()}
+        return names
 
     def keep_fp32(self) -> set[str]:
         """Parameters that a checkpoint must not round to bf16: those of `no_weight_decay`, which set time scales."""

@@ -130,6 +130,10 @@ class LanguageModel(nn.Module):
         """Names of parameters excluded from weight decay."""
         return {f"decoder.{name}" for name in self.decoder.no_weight_decay()}
 
+    def matrices(self) -> set[str]:
+        """Names of the weights that are one matrix each of a hidden layer."""
+        return {f"decoder.{name}" for name in self.decoder.matrices()}
+
     def keep_fp32(self) -> set[str]:
         """Names of parameters that checkpoints keep in fp32."""
         return {f"decoder.{name}" for name in self.decoder.keep_fp32()}

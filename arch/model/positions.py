@@ -23,11 +23,11 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 @full_precision
 def rotate_pairs(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotary embedding of q and k [B, T, H, p]: channel c of the first half is rotated with channel c of the second.
+    """Rotary embedding of q, k [B, T, heads, p]: channel c of the first half is rotated with channel c of the second.
 
     cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
     """
-    if uses_kernels(q) and q.shape == k.shape and q.dtype == k.dtype and cos.dtype == torch.float32:
+    if uses_kernels(q) and q.dtype == k.dtype and cos.dtype == torch.float32:
         from ..ops.fused.triton.rows import Rotate
 
         return Rotate.apply(q, k, cos, sin)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.arguments import file_to_write
-from arch.commands import Plugins
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
-from flops.quantity import quantity
+from flops.quantity import MOST_GPUS, quantity, whole
 
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
-from .options import AsJson, DryRun, print_json
+from .options import Architectures, AsJson, DryRun, print_json
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..study.rate_law import ArchLaw
     from ..study.rates import SweptAs
+    from .design_leases import Lease
 
 ASKS = ("exponent", "loss", "compare")
 RECORDS = (".jsonl", ".json")  # more bytes than text
@@ -35,11 +35,16 @@ Text = str | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
+class QuestionOptions(Architectures):
     """What is asked, of which architectures, and within which budget."""
 
-    arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")]
-    plugin: Plugins = None
+    arch: Annotated[list[str] | None, typer.Option(help="An architecture; repeatable.")] = None
+    judge: Annotated[
+        Text,
+        typer.Option(
+            metavar="FILE", help="Judge this study file instead: are optima inside its runs, what does it cost."
+        ),
+    ] = None
     ask: Annotated[
         str,
         typer.Option(
@@ -53,21 +58,39 @@ class QuestionOptions:
     gpu_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes of one GPU of --device.")] = None
     wall_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes on this machine's cores.")] = None
     device: Annotated[str, typer.Option(help=f"Device that times are of: {', '.join(DEVICES)} (one core).")] = "h200"
+    gpus: Annotated[str, typer.Option(help="With --judge: GPUs of a lease.")] = "1"
+    lease_minutes: Annotated[str, typer.Option(help="With --judge: minutes of a lease.")] = "30"
 
     def check(self) -> None:
         """Raise InputError for options that no question is made of."""
-        from arch.registry import KNOWN, load_plugins
+        from arch.registry import KNOWN
 
-        load_plugins(self.plugin or [])
-        for name in self.arch:
+        self.load()
+        if not self.archs:
+            raise InputError("scaling design: give --arch, or a file to --judge")
+        for name in self.archs:
             if name not in KNOWN:
                 raise InputError(f"--arch: {name!r}{choice(name, list(KNOWN))}")
-        if len(set(self.arch)) < len(self.arch):
+        if len(set(self.archs)) < len(self.archs):
             raise InputError("--arch: gives an architecture twice")
         if self.ask not in ASKS:
             raise InputError(f"--ask: {self.ask!r}{choice(self.ask, list(ASKS))}")
-        if self.ask == "compare" and len(self.arch) < 2:
+        if self.ask == "compare" and len(self.archs) < 2:
             raise InputError("--ask compare: compares two architectures or more: give another --arch")
+
+    @property
+    def archs(self) -> list[str]:
+        return self.arch or []
+
+    def lease(self) -> Lease:
+        """What a study file's runs are counted into."""
+        from .design_leases import Lease
+
+        device = device_of(self.device)
+        if device.unit != "GPU":
+            raise InputError(f"--device {self.device}: is no GPU, of which leases are")
+        minutes = quantity(self.lease_minutes, "--lease-minutes", 1e6)
+        return Lease(device, whole(self.gpus, "--gpus", MOST_GPUS), 60 * minutes)
 
     @property
     def is_timed(self) -> bool:
@@ -171,7 +194,8 @@ def design(
 
     Says how precise its answer will be. Sizes, tokens, seeds and branches are chosen by simulating studies through the
     project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
-    docs/design.md says what the numbers mean.
+    docs/design.md says what the numbers mean. With --judge a study file is judged, and refused where optima lie outside
+    of its own runs.
     """
     from analysis.design.study_file import Setting
     from analysis.design.worlds import TEXT
@@ -180,19 +204,21 @@ def design(
     from .design_study import design as answer
 
     started = time.monotonic()
+    if asked.judge is not None:
+        return _judge(asked, runs, worlds, output)
     asked.check()
     amount = asked.amount()
     output.check(runs.corpus)
     device = asked.machine()
     gpu, cores = device.unit == "GPU", len(os.sched_getaffinity(0))
-    laws, swept = _laws(runs.lr_law, asked.arch)
+    laws, swept = _laws(runs.lr_law, asked.archs)
     context, used = runs.context or (2048 if gpu else 256), 1 if gpu else cores
-    setting = Setting(output.name, asked.arch, runs.corpus or "stdlib:", context, gpu, used, held_out=gpu)
+    setting = Setting(output.name, asked.archs, runs.corpus or "stdlib:", context, gpu, used, held_out=gpu)
     if runs.lr_law is not None:
         folder = output.write.parent if output.write is not None else Path()
         setting = replace(setting, law=os.path.relpath(runs.lr_law, folder), model=swept.model, training=swept.training)
         setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
-    pilot = read_pilot(worlds.pilot, asked.arch) if worlds.pilot else None
+    pilot = read_pilot(worlds.pilot, asked.archs) if worlds.pilot else None
     seed_noise, noise_source = worlds.noise(pilot)
     question = Question(
         ask=asked.ask,
@@ -234,6 +260,34 @@ def design(
         print("next: the same command with --write FILE writes the study file of the best proposal")
     else:
         print(f"written: {output.write}; next: scaling plan {output.write}" if not output.dry_run else f"\n{text}")
+
+
+def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions) -> None:
+    """Judge a study file. Raises InputError where an optimum lies outside of its runs, after the tables."""
+    from analysis.design.worlds import Noise
+
+    from .design_file import judge, show_judged
+
+    others = {
+        **{"--arch": asked.arch, "--budget": asked.budget, "--gpu-minutes": asked.gpu_minutes},
+        **{
+            "--wall-minutes": asked.wall_minutes,
+            "--corpus": runs.corpus,
+            "--lr-law": runs.lr_law,
+            "--write": output.write,
+        },
+    }
+    if given := [option for option, value in others.items() if value]:
+        raise InputError(f"--judge: the file says what {given[0]} does: leave one of the two out")
+    asked.load()
+    assert asked.judge is not None
+    seed_noise, _ = worlds.noise(None)
+    judged = judge(asked.judge, worlds.pilot, Noise(seed_noise), asked.lease())
+    if output.as_json:
+        print_json(judged.to_dict())
+    else:
+        print(show_judged(judged))
+    judged.check()
 
 
 def _cap(corpus: str | None, tokens: str | None) -> float:

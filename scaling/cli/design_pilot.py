@@ -20,8 +20,9 @@ class Pilot:
     seeds: float | None
 
 
-def read_pilot(study: str, archs: list[str]) -> Pilot:
-    """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture."""
+def read_pilot(study: str, archs: list[str], others: bool = False) -> Pilot:
+    """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture. others:
+    whether it may have no runs of an architecture, which has no prior then."""
     import numpy as np
 
     from analysis.design.worlds import Prior
@@ -46,6 +47,8 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     for arch in archs:
         of_arch = sorted({str(name) for name in runs.loc[runs["arch"] == arch, "group"]})
         groups = [name for name in of_arch if name in source.reading.groups]
+        if others and not of_arch:
+            continue
         if not groups:
             left = "; ".join(f"{number} {why}" for why, number in source.reading.dropped.items())
             why = f"none of its runs of {arch} can be fitted ({left})" if of_arch else f"has no runs of {arch}"

@@ -141,12 +141,13 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     return []
 
 
-def planned_tokens(request: Request) -> dict[str, dict[str, int]]:
+def planned_tokens(request: Request, data_later: bool = False) -> dict[str, dict[str, int]]:
     """{run id: {task: tokens that one evaluation of one of its checkpoints reads, about}} of the study's tasks. Loads
-    no torch; a task from outside that does not know is left out. Raises InputError where a task's data are missing."""
+    no torch; a task from outside that does not know is left out. Raises InputError where a task's data are missing,
+    unless these may come later: it then is left out."""
     from analysis.evals.planning import forward_tokens
 
-    return forward_tokens(eval_tasks(request), readers_of(request))
+    return forward_tokens(eval_tasks(request), readers_of(request), data_later)
 
 
 def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:

@@ -1,6 +1,6 @@
 """`flops study`: what a study costs on a machine, before anything runs. Imports no torch.
 
-This module adds the command to those of the flops package, which may not know of studies, and is the console script.
+This module adds the command to the others and is the console script.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import typer
 from arch.amounts import counted
 from arch.commands import with_options
 from arch.console import run_app
-from flops.cli import Convention, Format, app, convention_named
 from flops.hardware import DEVICES, device_of
 from flops.pace import MFU, NEXT_S, START_S
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, short, si, warn
 
+from .flops_models import Convention, Format, app, convention_named
 from .options import Only, Sets, Study
 
 if TYPE_CHECKING:

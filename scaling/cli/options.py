@@ -36,6 +36,23 @@ Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it
 
 
 @dataclass(frozen=True, kw_only=True)
+class Architectures:
+    """What names of architectures mean beside this package's."""
+
+    plugin: Plugins = None
+    in_study: Annotated[
+        str | None, typer.Option("--study", help="A study file: its hybrids and plugins have names here too.")
+    ] = None
+
+    def load(self) -> None:
+        """Register them. Raises InputError."""
+        if self.plugin or self.in_study is not None:
+            from ..study.file import register_architectures
+
+            register_architectures(self.plugin or [], self.in_study)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyOptions:
     """The study of a command and where its output is. Fields with init=False are options of the subclasses that
     declare them so."""

@@ -20,6 +20,7 @@ from ..rundir.directory import RunDir
 from ..rundir.worklist import is_trained
 from ..study.plan import Plan, plan
 from ..study.run import RunSpec
+from ..study.schedule import DECAYED, phase
 from .evaluation import pace_here, planned_tokens
 from .forecast import Waiting, trainable
 from .gpu_sharing import gains_of, shares_of
@@ -27,6 +28,8 @@ from .request import Request
 from .training import check_trunks
 
 if TYPE_CHECKING:
+    from analysis.design.check import Run
+
     from ..study.schema import Fit
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
@@ -75,7 +78,10 @@ def timed_plan(request: Request) -> TimedPlan:
     expected = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
     made.outlook.append(str(expected))
-    made.notes += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
+    made.notes += [f"learning rates (lr: law) are those of {file.path}" for file in request.lock.laws]
+    if request.study.recipe is not None:
+        laws = dict(item for file in request.lock.laws for item in file.law.laws.items())
+        made.notes += [f"{arch}: {laws[arch].formula}" for arch in request.study.grid.archs if arch in laws]
     try:
         request.check_runs()
     except InputError as error:
@@ -116,23 +122,10 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     if len(runs) > MOST_CHECKED or any(run.point for run in runs):
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
         return [f"design: not checked ({why}): docs/design.md"]
-    from analysis.design.check import WIDE_A, Run, expect
+    from analysis.design.check import WIDE_A, expect
     from analysis.design.worlds import TEXT, Noise
 
-    trunks = {run.trunk for run in runs if run.trunk}
-    runs_of: dict[str, list[Run]] = {}
-    vocabulary = {run.arch: run.config.vocab_size for run in runs}
-    for run in runs:
-        if run.run_id in trunks:
-            continue
-        try:
-            per_token = float(train_flops_per_token(run.config, "exact"))
-        except InputError:  # the costs of a plugin are not known
-            continue
-        n_params = float(count_params(run.config).non_embedding)
-        trunk = run.trunk or run.run_id
-        planned = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk))
-        runs_of.setdefault(run.arch, []).append(planned)
+    runs_of, vocabulary = runs_by_arch(runs, fit), {run.arch: run.config.vocab_size for run in runs}
     means, noise = (0.0, 0.0), Noise()
     if fit.loss == "train_smoothed":
         means, noise = (float(fit.smoothing_tokens), fit.smoothing_fraction), Noise(text=TEXT)
@@ -155,6 +148,26 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
             f"scaling design simulates whole studies, whose intervals may be narrower or wider, and proposes one"
         )
     return noted
+
+
+def runs_by_arch(runs: Sequence[RunSpec], fit: Fit) -> dict[str, list[Run]]:
+    """By architecture, its runs as designs see them; not trunks, and no architecture whose costs are not known."""
+    from analysis.design.check import Run
+
+    trunks = {run.trunk for run in runs if run.trunk}
+    runs_of: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.run_id in trunks:
+            continue
+        try:
+            per_token = float(train_flops_per_token(run.config, "exact"))
+        except InputError:  # of a plugin
+            continue
+        decayed = fit.loss == "validation" and phase(run.n_steps, run.training) == DECAYED
+        n_params, trunk = float(count_params(run.config).non_embedding), run.trunk or run.run_id
+        planned = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk) or decayed)
+        runs_of.setdefault(run.arch, []).append(planned)
+    return runs_of
 
 
 def evaluation_time(request: Request) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from jobs.submit import check, prepare, script_context, send, settle
 from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
 from ..rundir.owner import last_attempt
-from ..rundir.prepare import check_run
+from ..rundir.prepare import changed_code, check_run
 from ..rundir.worklist import is_trained, release_states
 from ..study.plan import confounded
 from ..study.run import RunSpec
@@ -83,9 +84,9 @@ class SubmitOptions:
 def submit(study: RunsOptions, options: SubmitOptions) -> None:
     """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
     request, dry_run = study.request(), options.dry_run
-    check_evaluations(request)
+    later = check_evaluations(request, data_later=dry_run)
     request.check_rates()
-    _warn(check_corpus(request))
+    later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
     check_architectures(request)
@@ -99,8 +100,9 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if not dry_run:
             settle(records.submissions(request.study.directory))
-        drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not silence)
-        _warn([*confounded(request.runs), *_without_memory(request.runs)])
+        drafted = draft(request, profile, options, ask_slurm=not silence)
+        changed = changed_code((run, request.rundir(run)) for run in request.runs)
+        _warn([*later, *confounded(request.runs), *_without_memory(request.runs), *changed])
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
@@ -263,7 +265,7 @@ class Draft:
         )
 
 
-def draft(request: Request, profile: Cluster, *, new: bool, retry: bool, ask_slurm: bool = True) -> Draft:
+def draft(request: Request, profile: Cluster, options: SubmitOptions, ask_slurm: bool = True) -> Draft:
     """The jobs of what is missing, neither done nor in the queue. Raises InputError, and has written nothing, where the
     profile, the study or the cluster do not go together."""
     study = request.study
@@ -272,8 +274,8 @@ def draft(request: Request, profile: Cluster, *, new: bool, retry: bool, ask_slu
     submissions = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(submissions)) if ask_slurm and records.job_ids(submissions) else []
     active = {entry.submission.number for entry in records.queue_entries(submissions, elements) if entry.element.active}
-    records.refuse_changed(submissions, spec_hashes(request), settings_hash(study), active, new)
-    progress = look(request, submissions, elements, retry)
+    records.refuse_changed(submissions, spec_hashes(request), settings_hash(study), active, options.new)
+    progress = look(request, submissions, elements, options.retry_failed)
     factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
     most = profile.max_array_size
     if most is None and ask_slurm:
@@ -287,7 +289,7 @@ def draft(request: Request, profile: Cluster, *, new: bool, retry: bool, ask_slu
         corpus=progress.unprepared,
         finish=finish,
         max_array_size=most or MAX_ARRAY_SIZE,
-        tokens=_token_counts(request),
+        tokens=_token_counts(request, data_later=options.dry_run),
     )
     return Draft(plan, study, profile, progress)
 
@@ -390,9 +392,9 @@ def cancel_jobs(request: Request) -> list[str]:
     return targets
 
 
-def _token_counts(request: Request) -> Callable[[RunSpec], dict[str, float | None]]:
-    """Of a run the tokens of one checkpoint's evaluation, by task; None for one from outside that does not know."""
-    reads = cache(lambda: planned_tokens(request))
+def _token_counts(request: Request, data_later: bool) -> Callable[[RunSpec], dict[str, float | None]]:
+    """Of a run the tokens of one checkpoint's evaluation, by task; None for one that does not know."""
+    reads = cache(lambda: planned_tokens(request, data_later))
     names = cache(lambda: [task.name for task in eval_tasks(request)])
 
     def tokens(run: RunSpec) -> dict[str, float | None]:
@@ -424,8 +426,16 @@ def _dry_run(
         warnings = [] if silence else check(drafted.plan, context)
         validated = {"validated": silence is None, "not_validated": silence, "warnings": warnings}
         return print_json(drafted.to_dict() | {"scripts": scripts} | validated)
-    for name, text in scripts.items():
-        print(f"# ----- {name}.sbatch -----\n{text}")
+    first: dict[str, str] = {}  # of each kind of job
+    for job in drafted.plan.jobs:
+        name, text = job.name, scripts[job.name]
+        like = first.setdefault(job.kind, name)
+        if like == name:
+            print(f"# ----- {name}.sbatch -----\n{text}")
+        else:
+            print(f"# ----- {name}.sbatch: as {like}.sbatch but for -----")
+            compared = difflib.ndiff(scripts[like].splitlines(), text.splitlines())
+            print("\n".join(line[2:] for line in compared if line.startswith("+ ")) + "\n")
     print("\n".join([drafted.text(explain), *lines]), flush=True)
     if silence is None:
         _warn(check(drafted.plan, context))

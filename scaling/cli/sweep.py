@@ -18,6 +18,7 @@ from ..rundir.lock import study_lock
 from ..rundir.prepare import OtherRun, check_run
 from ..rundir.worklist import is_trained
 from ..study.plan import plan, show_plan
+from ..study.recipe import BATCH
 from ..study.sweep import SweepSpec, Where, not_swept, recipe_of, sweep_identity, sweep_of
 from .corpus import data_stage
 from .evaluation import eval_worker, steps_to_evaluate
@@ -191,15 +192,16 @@ def sweep_stage(request: Request) -> Swept:
             f"trained again"
         )
     trained: list[str] = []
-    # a study with one length has no term in the tokens
+    # a study with one length has no term in the tokens, one whose batch follows them none in the batch
     without: list[Any] = ["n_tokens"] if spec.sweep is not None and len(spec.sweep.tokens) == 1 else []
+    without += [BATCH] if BATCH in recipe.rules else []
     while True:
         of_sweep = Request(spec, None, request.stream, repair=request.repair)
         with of_sweep.writing():
             now, failed = train_stage(of_sweep, corpus)
             trained += now
             _evaluate(of_sweep)
-        fit = fit_rates(points_of_sweep(of_sweep), without=without)
+        fit = fit_rates(points_of_sweep(of_sweep), without=without, share=study.recipe is not None)
         more = _more(spec, first, fit)
         if not more:
             break

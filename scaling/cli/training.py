@@ -20,7 +20,7 @@ from jobs.local import Task, at_once, beside, describe_use, run_tasks
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
-from ..rundir.prepare import prepare_run
+from ..rundir.prepare import changed_code, prepare_run
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
@@ -29,6 +29,7 @@ from ..study.rates import resolve
 from ..study.run import RunSpec
 from .forecast import Waiting, trainable
 from .gpu_sharing import compile_tasks, shares_of
+from .options import tell
 from .passing import Passing
 from .request import Request
 
@@ -43,7 +44,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     """The directory with its run.json of every run that may be trained."""
     from analysis.forecast.stored import digests
 
-    versions, runs = package_versions(), trainable(request)
+    runs = trainable(request)
     predicted = digests(request.study) if any(run.is_forecast for run in runs) else {}
     return [
         prepare_run(
@@ -51,7 +52,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             run,
             cost_table(run.config),
             corpus.fingerprint,
-            versions,
+            package_versions(run.plugins),
             corpus.manifest["tokenizer"]["identity"],
             predicted.get(run.run_id),
         )
@@ -86,6 +87,8 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo: list[Watched] = []
     waiting = Waiting.of(request)
     runs = trainable(request, waiting)
+    for line in changed_code((run, request.rundir(run)) for run in runs):
+        tell(f"warning: {line}")
     for run, rundir in zip(runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":

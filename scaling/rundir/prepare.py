@@ -3,17 +3,19 @@ torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import write_json
 
 from ..study.run import RunSpec
 from .directory import SCHEMA, RunDir
-from .versions import git_commit
+from .versions import THEN, git_commit, other_code
 
 
 class OtherRun(InputError):
@@ -46,20 +48,20 @@ def prepare_run(
     tokenizer: str,
     prediction: str | None = None,
 ) -> RunDir:
-    """Write run.json, or accept the one that is there if it describes this very run.
+    """Write run.json, or accept the one that is there if it describes this very run and that has begun.
 
     `cost` is flops.cost_table of the model; `versions` the packages' versions; `tokenizer` the identity of the corpus'
     tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.Predictions.digest). Raises
     InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
     """
     rundir = RunDir(directory)
-    if check_run(rundir, run, corpus_fingerprint):
-        record, spec = rundir.record(), run.model_dump(mode="json")
-        if not record["spec"].get("checked", True) and rundir.status()["state"] == "done":
+    stored = rundir.record() if check_run(rundir, run, corpus_fingerprint) else {}
+    if stored and rundir.has_begun:
+        spec = run.model_dump(mode="json")
+        if not stored["spec"].get("checked", True) and rundir.status()["state"] == "done":
             spec["checked"] = False  # it was trained so
-        if record["spec"] != spec:  # what decides no number may change: jobs.recompute
-            write_json(rundir.run_json, record | {"spec": spec}, kind="run")
-        record_prediction(rundir, prediction)
+        if stored["spec"] != spec:  # what decides no number may change: jobs.recompute
+            write_json(rundir.run_json, stored | {"spec": spec}, kind="run")
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
     record = {
@@ -76,7 +78,8 @@ def prepare_run(
         "tokenizer": run.corpus.tokenizer,
         "tokenizer_identity": tokenizer,
     } | ({} if prediction is None else {"prediction": prediction})
-    write_json(rundir.run_json, record, kind="run")
+    if (now := stored | record) != stored:  # code and costs may have changed since
+        write_json(rundir.run_json, now, kind="run")
     return rundir
 
 
@@ -87,6 +90,35 @@ def record_prediction(rundir: RunDir, prediction: str | None) -> None:
         return
     if (record := rundir.record()).get("prediction") != prediction:
         write_json(rundir.run_json, record | {"prediction": prediction}, kind="run")
+
+
+def record_code(rundir: RunDir, plugins: Sequence[str], step: int) -> str | None:
+    """Write into run.json the code of its plugins with which a run begins, or goes on after `step` beside the code
+    before; returns a line where that is another."""
+    record = rundir.record()
+    versions = record["versions"]
+    if not (other := other_code(versions, plugins)):
+        return None
+    goes_on = {name: f"{versions[name]}{THEN}{now}" if name in versions else now for name, now in other.items()}
+    write_json(rundir.run_json, record | {"versions": versions | (goes_on if step else other)}, kind="run")
+    if not step:
+        return None
+    what = ", ".join(f"{name} is {now}, was {versions.get(name, 'not there')}" for name, now in other.items())
+    return f"warning: the code of its plugin changed: {what}; it goes on after step {step} with the new one"
+
+
+def changed_code(runs: Iterable[tuple[RunSpec, RunDir]]) -> list[str]:
+    """A line for each module of plugins whose code is not what runs that have begun were trained with last."""
+    ids: dict[str, list[str]] = {}
+    for run, rundir in runs:
+        if run.plugins and rundir.has_begun:
+            for name in other_code(rundir.record()["versions"], run.plugins):
+                ids.setdefault(name, []).append(run.run_id)
+    return [
+        f"{name} is not the code that {counted(len(held), 'run')} began with ({held[0]}{', ..' * (len(held) > 1)}): "
+        f"what is trained from now on has the new one; remove a run's directory to train it again"
+        for name, held in ids.items()
+    ]
 
 
 def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from arch.registry import KNOWN, load_plugins
 from .axes import SECTIONS, fields_of, short
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
+from .patterns import PatternsOfStudy
 from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
@@ -137,6 +138,23 @@ def import_plugins(raw: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: plugins: {error}") from None
 
 
+class _Architectures(Section):
+    architectures: PatternsOfStudy
+
+
+def register_architectures(plugins: Iterable[str], study: str | Path | None) -> None:
+    """Import plugins that the user named, and those of a study file, whose patterns are registered; what else it says
+    is not judged. Raises InputError."""
+    load_plugins(plugins)
+    if study is None:
+        return
+    file = find_study(study)
+    raw = read_mapping(file, "study", HINT)
+    if not came_with_others(file):
+        import_plugins(raw, str(file))
+    validate(_Architectures, {"architectures": raw.get("architectures", {})}, str(file), [])
+
+
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """{"forecast": as a study file has it, with the sizes of each round changed}; nothing where it has none."""
     changed: dict[str, Any] = {}
@@ -175,7 +193,7 @@ def _unread(study: StudyFile, by_set: dict[str, Any]) -> tuple[str, str] | None:
     sections |= {"training": given_in(study.training), "--set training": by_set}
     for field, values in fields_of(study.grid.axes).items():
         sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
-    follows_law = any(given.get("lr") == LAW for given in sections.values())
+    follows_law = study.recipe is not None or any(given.get("lr") == LAW for given in sections.values())
     needed = {"lr_law": (follows_law, "lr: law"), "lr_law_beyond": (follows_law, "lr: law")}
     for place, given in sections.items():
         for key, (is_there, what) in needed.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from flops.hardware import DEVICES
 
@@ -33,13 +33,8 @@ KINDS = ("corpus", "train", "eval", "finish")  # of jobs on a cluster
 Kind = Annotated[str, one_of("kind of job", KINDS)]
 
 
-def _by_kind(value: object) -> object:
-    """One name is for every kind of job."""
-    return dict.fromkeys(KINDS, value) if isinstance(value, str) else value
-
-
-class Cluster(Section):
-    """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
+class Nodes(Section):
+    """The nodes of a cluster."""
 
     nodes: Count
     """The largest number of nodes of a job."""
@@ -55,8 +50,13 @@ class Cluster(Section):
     """The GPU's name in SLURM, where a job must give it."""
     ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
     """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
-    partition: Annotated[dict[Kind, Word], BeforeValidator(_by_kind)] = {}
-    """The partition: one name, or one for each kind of job (corpus, train, eval, finish)."""
+
+
+class JobOptions(Section):
+    """What jobs ask SLURM for and how they start: of a profile, or of one kind of job."""
+
+    partition: Word | None = None
+    """SLURM partition."""
     account: Word | None = None
     """SLURM account."""
     qos: Word | None = None
@@ -65,12 +65,20 @@ class Cluster(Section):
     """SLURM constraint on nodes."""
     sbatch: list[Word] = []
     """More options for sbatch, such as `--exclusive`."""
+    srun: list[Line] = []
+    """More options for srun, such as `--gpu-bind=closest` or pyxis' `--container-image=FILE`. With them every Python
+    of a job is started by srun."""
     setup: list[Line] = []
-    """Shell lines that run before anything else, such as `module load cuda`."""
+    """Shell lines that run before anything else, such as `module load cuda`; the job ends where a line fails."""
     environment: dict[Variable, Line] = {}
     """Environment variables of every job, such as `NCCL_SOCKET_IFNAME`."""
     container: list[Line] = []
     """Words before python, such as `[apptainer, exec, --nv, image.sif]`."""
+
+
+class Cluster(JobOptions, Nodes):
+    """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
+
     python: Line | None = None
     """The Python of the jobs; null takes the one that submits."""
     mfu: Annotated[Number, Field(ge=1e-6, le=1)] = 0.4
@@ -89,13 +97,27 @@ class Cluster(Section):
     max_array_size: Count | None = None
     """The largest size of a job array; null asks SLURM."""
     max_running: Count | None = None
-    """The largest number of elements of an array that run at once; null sets no limit."""
+    """The largest number of elements of all arrays of a submission that run at once: each array at least one, the rest
+    by their expected time; null sets no limit."""
     max_restarts: Index = 5
     """How often in a row an element may start again without a newer training state before it is given up."""
     signal_s: Annotated[Count, Field(ge=30)] = 180
     """How long before the time limit a job gets the signal to save its state."""
+    requeue: Flag = True
+    """Whether jobs may be queued again; false, where a site forbids it: a job that reaches its time limit ends with its
+    state saved, and `scaling submit` continues it."""
     templates: FilePath | None = None
     """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
+    by_kind: dict[Kind, JobOptions] = {}
+    """Options of one kind of job (corpus, train, eval, finish) in place of the profile's, such as
+    `corpus: {partition: cpu, constraint: null, container: []}`."""
+
+    def of_kind(self, kind: str) -> Cluster:
+        """The profile as jobs of a kind see it."""
+        own = self.by_kind.get(kind)
+        return (
+            self if own is None else self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+        )
 
 
 # The tags keep pydantic's findings to the one that was meant; file.py leaves them out of messages.

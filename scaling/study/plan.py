@@ -14,8 +14,10 @@ from arch.tables import text_table, wrapped
 from flops import cost_table
 from flops.quantity import PF_DAY
 
-from .axes import unread
+from .axes import fields_of, short, unread
 from .cost import bytes_of_checkpoints
+from .file import given_in
+from .recipe import BY_HAND
 from .run import RunSpec
 from .schema import FORECAST, role_text
 from .spec import StudySpec
@@ -130,11 +132,30 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> Plan:
     """The plan of runs of a study, forecasts among them."""
     rows = [RunPlan.of(run) for run in runs]
     without = unread(study.grid.axes, study.grid.archs)
-    notes = [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
+    notes = recipe_lines(study)
+    notes += [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
     notes += dict.fromkeys(note for run in runs for note in run.notes)
     unchecked = dict.fromkeys(run.arch for run in runs if not run.checked)
     notes += [f"not checked before they train (jobs.checked): {', '.join(unchecked)}"] if unchecked else []
     return Plan(study, rows, notes, [*confounded(runs), *_not_beyond(rows)])
+
+
+def recipe_lines(study: StudySpec) -> list[str]:
+    """The rules of the section recipe with their sources, a line each; a rule that keys of training replace names
+    them."""
+    if study.recipe is None:
+        return []
+    given = {
+        f"overrides.{by}.{key}": given_in(change) for by, table in study.overrides for key, change in table.items()
+    }
+    given |= {"training": given_in(study.training) | given_in(study.set_training)}
+    given |= {"grid.axes": {short(field): values for field, values in fields_of(study.grid.axes).items()}}
+    lines = []
+    for rule, line in study.recipe.lines.items():
+        hand = [f"{place}.{key}" for place, keys in given.items() for key in BY_HAND[rule] if keys.get(key) is not None]
+        what = f"recipe: by hand: {', '.join(hand)}, in the place of {line}" if hand else f"recipe: {line}"
+        lines.append(what)
+    return lines
 
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:

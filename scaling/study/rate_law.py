@@ -13,13 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from arch.amounts import count
+
 from .types import Number, Positive, Section
 
 REACH = 4.0  # a sweep's rates within this factor of the lowest loss's, and at least its neighbours, are fitted
 Term = Literal["n_params", "n_tokens", "batch_tokens"]
 TERMS: tuple[Term, ...] = ("n_params", "n_tokens", "batch_tokens")
 WORDS = {"n_params": "N", "n_tokens": "D", "batch_tokens": "batch"}
-OPTIMIZER = ("weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
+OPTIMIZER = ("optimizer", "weight_decay", "eps", "grad_clip")  # of a recipe's optimizer, beside betas
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class ArchLaw(Section):
     curvature: Curvature
     misfit: Misfit
     left_out_size: list[LeftOut]
+    left_out_far: list[LeftOut] = []
+    """As left_out_size, by the cells alone that have at most a quarter of the tokens."""
 
     @model_validator(mode="after")
     def _same_shape(self) -> ArchLaw:
@@ -104,6 +108,14 @@ class ArchLaw(Section):
         if missing := [term for term in TERMS if len(self.ranges.get(term, [])) != 2]:
             raise ValueError(f"ranges lack [smallest, largest] of {', '.join(missing)}")
         return self
+
+    @property
+    def formula(self) -> str:
+        """The law as text: LR = 0.00344 (N / 23k)^-0.49 ..."""
+        parts = [f"{math.exp(self.coefficients[0]):.3g}"]
+        for term, value in zip(self.terms, self.coefficients[1:], strict=True):
+            parts.append(f"({WORDS[term]} / {count(self.centre[term])})^{value:.2f}")
+        return "LR = " + " ".join(parts)
 
     def at(self, n_params: float, n_tokens: float, batch_tokens: float) -> Rate:
         """The rate of a run of N parameters without embeddings, on D tokens, in batches of B tokens."""
@@ -152,6 +164,8 @@ class Recipe(Section):
     """Where given, the batch that beta2 is stated for: other batches take clip(beta2^(B / this), 0.9, 0.9999)."""
     warmup_tokens: list[int]
     """[fewest, most] tokens of warm-up."""
+    rules: dict[str, str] = {}
+    """What batch, betas and weight decay of each run followed, of the section recipe."""
     corpus_fingerprint: str | None
     loss: str
     """The loss that the rates were compared by."""
@@ -173,6 +187,9 @@ class RateLaw(Section):
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
     """Architectures of the sweep that got no law, and why."""
+    alike: dict[Term, Number] = {}
+    """By term, where slopes were to be shared, the chance that those of the architectures differ as they do where they
+    are one: they share it unless this is small."""
     cells: list[dict[str, Any]]
     """Every cell of the sweep, and what became of it."""
     inputs_sha256: str

@@ -22,6 +22,7 @@ from flops.ladder import Ladder, rung
 
 from .model_section import model_changes
 from .rate_law import OPTIMIZER, TERMS, WORDS, Rate, RateLaw, Recipe, Term
+from .recipe import BATCH, BETAS, decay_at
 from .run import FollowedLaw, LawRate, RunSpec
 from .schedule import CONSTANT
 from .spec import StudySpec
@@ -89,9 +90,9 @@ class Lock:
         return (self.study.published or self.study.directory) / LOCK
 
     @property
-    def files(self) -> list[Path]:
+    def laws(self) -> list[LawFile]:
         """The law files that were read."""
-        return list(dict.fromkeys(law.path for law in self._laws.values() if isinstance(law, LawFile)))
+        return list({law.path: law for law in self._laws.values() if isinstance(law, LawFile)}.values())
 
     def law(self, run: RunSpec, named: str | None) -> LawFile:
         """The law file that a run follows: `named`, or None for the study's own sweep. Raises InputError where there is
@@ -149,7 +150,10 @@ def _resolved(run: RunSpec, rate: LawRate, lock: Lock) -> RunSpec:
             raise InputError(f"{lock.study.origin}: {error}") from None
         pending = rate.model_copy(update={"pending": str(error), "swept": swept})
         return run.model_copy(update={"rate": pending, "notes": [*run.notes, f"no learning rate yet: {error}"]})
-    training = run.training.model_copy(update={"lr": lr})
+    given: dict[str, Any] = {"lr": lr}
+    if rate.timescale is not None:
+        given["weight_decay"] = decay_at(lr, run.training.batch_tokens, rate.horizon, rate.timescale)
+    training = run.training.model_copy(update=given)
     rate = rate.model_copy(update={"followed": followed})
     return run.model_copy(update={"training": training, "rate": rate, "notes": [*run.notes, *notes]})
 
@@ -168,6 +172,8 @@ def _follow(file: LawFile, run: RunSpec, asked: LawRate) -> tuple[float, Followe
     arch_law = law.laws[arch]
     with reading(file.path, "sweep again"):
         rate = arch_law.at(count_params(config).non_embedding, asked.horizon, run.training.batch_tokens)
+    if BATCH in run.rules:  # as its sweep had
+        rate.outside.pop("batch_tokens", None)
     _check_reach(rate, arch_law.terms, asked.beyond, origin)
     lr = float(f"{rate.rate:.3g}")
     if not 0 < lr < math.inf:
@@ -199,12 +205,19 @@ def _follow(file: LawFile, run: RunSpec, asked: LawRate) -> tuple[float, Followe
 def _check_recipe(recipe: Recipe, path: Path, run: RunSpec, asked: LawRate, origin: str) -> None:
     """Raise InputError where the sweep was of another tokenizer, schedule or optimizer."""
     training = run.training
+    for rule in sorted({*recipe.rules, *run.rules}):
+        swept, now = recipe.rules.get(rule, "given by hand"), run.rules.get(rule, "given by hand")
+        if swept != now:
+            raise InputError(f"{origin}: its sweep had {rule} {swept}, the run has {now}")
     of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": run.config.vocab_size}
-    of_run |= {"schedule": asked.schedule} | {key: getattr(training, key) for key in OPTIMIZER}
-    of_law = recipe.model_dump() | recipe.optimizer
+    of_run |= {"schedule": asked.schedule}
+    of_run |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
+    of_law = recipe.model_dump() | {"optimizer": "adamw"} | recipe.optimizer  # older files have AdamW's alone
     for key, value in of_run.items():
         if of_law.get(key) != value:
             raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
+    if BETAS in run.rules:
+        return
     with reading(path, "sweep again"):
         first, second = recipe.optimizer["betas"]
         if recipe.beta2_batch_tokens is not None:

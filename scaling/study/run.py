@@ -58,13 +58,15 @@ class FollowedLaw(Section):
 class LawRate(Section):
     """The learning rate of a run with `lr: law`. law: the law's file, None of the study's own sweep; horizon: tokens
     that the rate is chosen for; beyond: how far outside of the swept ones it may lie; schedule: by name with its
-    fields, which a trunk has of its branches. While there is no rate, `pending` says why, and `swept` whether another
+    fields, which a trunk has of its branches; timescale: of the section recipe, from which its weight decay follows.
+    While there is no rate, `pending` says why, and `swept` whether another
     sweep would not give it either."""
 
     law: str | None
     horizon: float
     beyond: float
     schedule: dict[str, Any]
+    timescale: float | None = None
     pending: str = ""
     swept: bool = False
     followed: FollowedLaw | None = None
@@ -93,6 +95,7 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
+    rules: dict[str, str] = {}  # of the section recipe, in words: what batch, betas and weight decay followed
 
     @model_validator(mode="before")
     @classmethod
@@ -106,11 +109,12 @@ class RunSpec(Section):
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The record of a run names a role and a round only where it is a forecast's, and that its architecture was
-        not checked only where this was asked for."""
+        """The record of a run names a role and a round only where it is a forecast's, rules only where it has some,
+        and that its architecture was not checked only where this was asked for."""
         usual = {"checked"} if self.checked else set()
         usual |= set() if self.round else {"round"}
         usual |= set() if self.is_forecast else {"role"}
+        usual |= set() if self.rules else {"rules"}
         return {key: value for key, value in dump(self).items() if key not in usual}
 
     @property

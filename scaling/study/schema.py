@@ -30,6 +30,7 @@ from .fit_section import Fit as Fit
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
 from .patterns import Patterns, PatternsOfStudy
+from .recipe import TrainingRecipe
 from .sizes import SizesOfStudy
 from .training import Overrides, Training
 from .types import (
@@ -405,6 +406,9 @@ class StudyFile(Section):
     """Changes of the presets, for every architecture of the grid that has the field."""
     training: Training = Training()
     """How runs are trained."""
+    recipe: TrainingRecipe | None = None
+    """Rules from a run's parameters and tokens to its rate, batch, beta2, weight decay and schedule; a key that
+    `training`, `overrides` or an axis gives wins: docs/rates.md."""
     overrides: Overrides = Overrides()
     """Changes of training and model for some of the runs."""
     sweep: Sweep | None = None

@@ -14,6 +14,7 @@ from typing import Any
 from arch.amounts import counted
 from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
+from arch.outside import modules_of
 from arch.registry import archs_with, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
@@ -22,6 +23,7 @@ from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
+from .recipe import WEIGHT_DECAY
 from .run import LawRate, RunSpec, each_once, same_model, same_trunk, with_branches
 from .schedule import planned_steps
 from .schema import FORECAST, OF_LENGTH, Cell, Forecast, StudyFile
@@ -73,6 +75,11 @@ class StudySpec(StudyFile):
         named = [section.lr_law for section in (self.training, self.set_training, *overrides)]
         varied = fields_of(self.grid.axes).get("training.lr_law", [])
         return list(dict.fromkeys([*(law for law in named if law is not None), *varied]))
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules from outside that it names: its plugins, and those of its evaluation tasks."""
+        return list(dict.fromkeys([*self.plugins, *modules_of(self.evaluation.tasks or ())]))
 
     @property
     def origin(self) -> str:
@@ -231,10 +238,14 @@ class StudySpec(StudyFile):
             return count_params(config).non_embedding
 
         sized = Sized(config.context_length, self.jobs.processes, n_params, where)
+        changes, rules = section_of(at, "training") | set_training, dict[str, str]()
         try:
-            check_read(training, section_of(at, "training") | set_training, where)
-            rate = self._law_rate(training, sized)
-            resolved = resolve_training(training, sized)
+            given = training
+            if self.recipe is not None:
+                given, rules = self.recipe.fill(training, sized)
+            check_read(given, changes, where)
+            rate = self._law_rate(given, sized, rules)
+            resolved = resolve_training(given, sized)
             _check_target(self.corpus.target_tokens, resolved, where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
@@ -264,6 +275,7 @@ class StudySpec(StudyFile):
             checked=self.jobs.checked or arch in ARCHS,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
+            rules=rules,
             notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],
         )
 
@@ -274,7 +286,7 @@ class StudySpec(StudyFile):
 
         return of_seed
 
-    def _law_rate(self, given: Keys, model: Sized) -> LawRate | None:
+    def _law_rate(self, given: Keys, model: Sized, rules: dict[str, str]) -> LawRate | None:
         """What the run asks of the law that it follows; None where its rate is a number."""
         if given.get("lr_law") is not None and "lr" not in given:
             raise InputError(f"training.lr_law of {model.where} is used with lr: law alone: add that, or leave it out")
@@ -287,7 +299,11 @@ class StudySpec(StudyFile):
                 f"makes it"
             )
         beyond = or_default(given, "lr_law_beyond")
-        return LawRate(law=given.get("lr_law"), horizon=horizon, beyond=beyond, schedule=schedule_of(given))
+        tau = None
+        if self.recipe is not None and WEIGHT_DECAY in rules:
+            tau = self.recipe.tau(model.n_params(), horizon)
+        law, schedule = given.get("lr_law"), schedule_of(given)
+        return LawRate(law=law, horizon=horizon, beyond=beyond, schedule=schedule, timescale=tau)
 
     def _model_of_file(self, arch: str, size: str, file: Keys, axes: Keys) -> ModelConfig | None:
         """The model of the file without --set; None where the file alone is wrong, and --set mends it."""

@@ -18,6 +18,7 @@ from .axes import Point, fields_of
 from .file import given_in, read_study
 from .model_section import ModelSection
 from .rate_law import OPTIMIZER, Recipe
+from .recipe import BETAS
 from .run import RunSpec
 from .schema import EVERY, Sweep
 from .sizes import SHAPE
@@ -205,22 +206,24 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     for run in runs:
         training = run.training
         recipe: dict[str, Any] = {"vocab_size": run.config.vocab_size, "context_length": run.context_length}
-        recipe |= {"schedule": schedule_of(training.model_dump())} | {key: getattr(training, key) for key in OPTIMIZER}
+        recipe |= {"schedule": schedule_of(training.model_dump()), "rules": run.rules}
+        recipe |= {key: getattr(training, key) for key in OPTIMIZER if key not in run.rules}
         second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
-        recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
+        if BETAS not in run.rules:
+            recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
         for key, value in recipe.items():
             if shared.setdefault(key, value) != value:
                 raise InputError(
                     f"{sweep.path}: the sweep's runs differ in {key} ({shared[key]} and {value} of {run.run_id}), and "
                     f"a law file holds for one: leave the overrides out"
                 )
-    if shared["betas"] != stated:
+    if shared.get("betas", stated) != stated:
         raise InputError(f"{sweep.path}: give betas in training, not in overrides: a law file holds for one pair")
     warmup = [run.training.warmup_tokens for run in runs]
     return Recipe(
         tokenizer=portable(sweep.corpus.tokenizer),
-        **{key: shared[key] for key in ("vocab_size", "context_length", "schedule")},
-        optimizer={key: shared[key] for key in (*OPTIMIZER, "betas")},
+        **{key: shared[key] for key in ("vocab_size", "context_length", "schedule", "rules")},
+        optimizer={key: shared[key] for key in (*OPTIMIZER, "betas") if key in shared},
         model={arch: _alike([run for run in runs if run.arch == arch]) for arch in sweep.grid.archs},
         beta2_batch_tokens=batch,
         warmup_tokens=[min(warmup), max(warmup)],

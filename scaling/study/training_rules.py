@@ -223,6 +223,11 @@ def _counted(given: Keys, model: Sized) -> Training:
             f"training.batch_tokens={batch} of {where}: {counted(split.rows, 'sequence does', 'sequences do')} not "
             f"split over jobs.processes={model.processes} and micro-batches of {micro // context}: change one of them"
         )
+    if training.optimizer == "muon" and training.zero_stage:
+        raise InputError(
+            f"training.zero_stage={training.zero_stage} of {where} cuts matrices up, and optimizer muon moves "
+            f"whole ones: leave zero_stage out, or take adamw"
+        )
     if batch > n_tokens:
         raise InputError(
             f"training.batch_tokens={batch} of {where} is more than n_tokens={n_tokens}: one step would train on more "

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from arch.arguments import Parser, at_least_one, file_to_write, run, whole_numbers
+from arch.arguments import Parser, add_plugin, at_least_one, file_to_write, run, whole_numbers
 from arch.bench.measure import device as described
 from arch.bench.steps import timed
 from arch.bench.whole_model import config_of
@@ -33,6 +33,7 @@ from arch.tables import rows_table
 from flops.params import count_params
 
 from ..rundir.launcher import Ranks
+from ..study.file import register_architectures
 from ..study.training import Training
 from .engine import Engine, start_distributed
 from .readings import Readings
@@ -45,6 +46,8 @@ RATE, WARM_UP = 1e-3, 4  # steps before the timed ones: the first is checked, an
 def parser() -> Parser:
     options = Parser("python -m scaling.trainer.bench", __doc__)
     options.add_argument("--model", required=True, help="architectures, comma-separated")
+    options.add_argument("--study", help="a study file: its hybrids and plugins have names here too")
+    add_plugin(options)
     options.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
     options.add_argument("--vocab-size", type=int, help="default: the preset's own")
     options.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
@@ -124,6 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
     at_least_one(
         options, "batch", "context_length", "steps", *(["micro_batch"] if options.micro_batch is not None else [])
     )
+    register_architectures(options.plugin, options.study)
     options.at_once = whole_numbers(options.at_once, "--at-once")
     file_to_write(options.json, "--json")
     chosen = [

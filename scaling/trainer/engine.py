@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.training import split_batch
+from .optimizers import AdamW, optimizer_of
 from .stop import StopRequest
 from .store import shared_store
 
@@ -88,17 +88,6 @@ def load_deepspeed(device_type: str) -> Any:
     return deepspeed
 
 
-def parameter_groups(model: LanguageModel, weight_decay: float) -> list[dict[str, Any]]:
-    """Two AdamW groups: with weight decay, and without it for model.no_weight_decay()."""
-    exempt = model.no_weight_decay()
-    named = list(model.named_parameters())
-    groups = [
-        {"params": [p for name, p in named if name not in exempt], "weight_decay": weight_decay},
-        {"params": [p for name, p in named if name in exempt], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
 class Engine:
     """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the full state."""
 
@@ -130,13 +119,7 @@ class Engine:
 
         deepspeed = load_deepspeed(device.type)
         model.to(device).train()
-        self.optimizer = AdamW(
-            parameter_groups(model, training.weight_decay),
-            lr=training.peak_lr,
-            betas=(training.betas[0], training.betas[1]),
-            eps=training.eps,
-            fused=True,  # the fastest on both devices, and deterministic
-        )
+        self.optimizer = optimizer_of(model, training)
         self.deepspeed_engine = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=self._config(batch_rows, training), dist_init_required=False
         )[0]
@@ -280,15 +263,6 @@ class Engine:
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
         self._groups = self.deepspeed_engine.optimizer.param_groups
-
-
-class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW without the wrappers that torch.compile needs."""
-
-    add_param_group: Any = unwrap(torch.optim.AdamW.add_param_group)
-    state_dict: Any = unwrap(torch.optim.AdamW.state_dict)
-    load_state_dict: Any = unwrap(torch.optim.AdamW.load_state_dict)
-    step: Any = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
 ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # PyTorch's own

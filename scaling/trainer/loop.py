@@ -30,6 +30,7 @@ from ..rundir.directory import ENDED, RunDir
 from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
+from ..rundir.prepare import record_code
 from ..rundir.saved import read_saved
 from ..rundir.worklist import EXIT_FAILED, EXIT_STOPPED, is_small
 from ..study.schedule import learning_rate
@@ -227,6 +228,8 @@ class Trainer:
             if self.rundir.status()["state"] in ENDED:  # its record names the rows that are cut now
                 self._status("running", step)
             metrics.cut(self.rundir.metrics, step)
+            if line := record_code(self.rundir, self.run.plugins, step):
+                warnings.append(line)
             if not step and self.run.trunk is not None:
                 origin = hand_over(self.rundir, self.run, self.corpus)
         step, origin = self.engine.from_first_rank((step, origin))

@@ -22,7 +22,7 @@ CASES = [
     ("mamba2", {"norm": "srms", "expand": 3, "conv_width": 1}),
     ("mamba2", {"conv_width": 5}),
     ("gated_deltanet", {"expand_v": 1, "n_heads": 4, "conv_width": 5}),
-    ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5}),
+    ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5, "key_dim": 20}),
     *ABLATED,
 ]
 WIDE = {"d_model": 1024, "n_heads": 2, "n_layers": 1}

@@ -26,7 +26,7 @@ def test_the_example_is_a_profile_and_names_every_key(tmp_path):
     names = {line.lstrip("# ").partition(":")[0] for line in EXAMPLE.splitlines()}
     assert names >= set(Cluster.model_fields)
     plain, shown = Cluster(nodes=1, cpus_per_node=1, partition="a"), yaml.safe_load(EXAMPLE)
-    assert plain.partition == dict.fromkeys(("corpus", "train", "eval", "finish"), "a")
+    assert plain.of_kind("train").partition == "a" and profile.of_kind("corpus").partition == "cpu"
     numbers = {name for name, field in Cluster.model_fields.items() if isinstance(field.default, (int, float))}
     assert {key for key in numbers & shown.keys() if shown[key] != getattr(plain, key)} == {"gpus_per_node"}
 
@@ -47,8 +47,8 @@ def test_where_profiles_lie(tmp_path, config):
         ("nodes: 3", "key 'cpus_per_node' is missing"),
         ("{nodes: many, cpus_per_node: 1}", "nodes: must be a valid integer, not 'many'"),
         ("{nodes: 1, cpus_per_node: 1, gpu: h10}", "unknown device 'h10'.*did you mean 'h100'"),
-        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition.corpus: 'a b' holds a character that is not al"),
-        ("{nodes: 1, cpus_per_node: 1, partition: {trein: a}}", "unknown kind of job 'trein'.*did you mean 'train'"),
+        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition: 'a b' holds a character that is not al"),
+        ("{nodes: 1, cpus_per_node: 1, by_kind: {trein: {}}}", "unknown kind of job 'trein'.*did you mean 'train'"),
         ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
         ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),
         ('{nodes: 1, cpus_per_node: 1, setup: ["a\\nb"]}', "setup.0: must be one line"),

@@ -187,3 +187,46 @@ def test_a_broken_template_is_one_line(tmp_path, text, message):
 def test_a_line_break_in_a_path_is_refused():
     with pytest.raises(InputError, match="line break"):
         render(context(root="/a\nb"), job("finish"))
+
+
+def test_a_kind_of_job_has_options_of_its_own():
+    profile = Cluster(
+        **GPUS,
+        constraint="h100",
+        sbatch=["--exclusive"],
+        container=["apptainer", "exec", "--nv", "i"],
+        by_kind={"corpus": {"partition": "cpu", "constraint": None, "sbatch": [], "container": []}},
+    )
+    made = context(profile=profile)
+    corpus, train = sbatch_options(made, job("corpus")), sbatch_options(made, job("train"))
+    assert "--partition=cpu" in corpus and not {"--constraint=h100", "--exclusive"} & set(corpus)
+    assert {"--constraint=h100", "--exclusive"} <= set(train)
+    assert "apptainer" in render(made, job("train")) and "apptainer" not in render(made, job("corpus"))
+
+
+def test_with_options_of_srun_every_python_is_started_by_it():
+    made = context(profile=Cluster(**CPUS, srun=["--container-image=my image.sqsh"]))
+    for kind in ("corpus", "train", "eval", "finish"):
+        script = linted(checked(render(made, job(kind))))
+        starts = [line for line in re.sub(r"\\\n", "", script).splitlines() if "/usr/bin/python3 -m" in line]
+        assert starts and all("srun '--container-image=my image.sqsh' --nodes=" in line for line in starts)
+
+
+def test_a_setup_line_that_fails_ends_the_job(tmp_path):
+    """But not a command inside a file that it reads, as those of conda have."""
+    (tmp_path / "fine.sh").write_text("grep -q nothing /dev/null\ntrue\n")
+    setup = [f"source {tmp_path / 'fine.sh'}", "echo before", "module load nothing", "echo after"]
+    made = context(profile=Cluster(**CPUS, setup=setup))
+    script = tmp_path / "finish.sbatch"
+    script.write_text(render(made, job("finish")))
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == "before\n"
+    assert done.stderr.splitlines()[-1] == "a setup line of the cluster profile failed: module load nothing"
+
+
+def test_where_no_job_may_be_queued_again(tmp_path):
+    """An element that a signal stops ends with its state saved; it asks the controller for nothing."""
+    made = context("s", str(tmp_path), profile=Cluster(**CPUS, requeue=False))
+    assert {"--no-requeue"} <= set(sbatch_options(made, job("train")))
+    stand_ins = "scontrol() { echo queued again; }\n"
+    assert run_evaluation(tmp_path, made, "kill -USR1 $PPID; sleep 0.2; exit 1", stand_ins, code=75) == ""

@@ -16,6 +16,7 @@ from arch.errors import InputError
 from data.files import read_json
 from jobs import slurm as commands
 from scaling.cli.main import main
+from scaling.study.file import PACKAGED
 from tests.commands import ROOT, in_this_process
 
 from .cluster import PATH, cluster, needs_slurm
@@ -241,6 +242,20 @@ def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_pat
     assert not queued(slurm) and not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_needs_no_data(scaling, tmp_path):
+    """Everything that is missing is named at once; of each kind of job one script is whole."""
+    (tmp_path / "big.yaml").write_text(yaml.safe_dump(GPUS))
+    text = (PACKAGED / "cluster.yaml").read_text().replace("micro_batch_tokens: 16_384", "micro_batch_tokens: 32_768")
+    (tmp_path / "study.yaml").write_text(text)
+    command = ["submit", tmp_path / "study.yaml", "--cluster", tmp_path / "big.yaml", "--dry-run", "--explain"]
+    command += ["--out", tmp_path / "out"]
+    shown = scaling(*command, warning="evaluation-data is no folder", PATH=str(tmp_path))
+    assert shown == scaling(*command, warning="'part-1.jsonl.gz' does not exist", PATH=str(tmp_path))
+    assert shown.count("#!/bin/bash") == 4 and "# ----- train-1.sbatch: as train-0.sbatch but for -----" in shown
+    assert re.search(r"not 1: [\d.]+ of 72\.0 GB, 2: .* with half of training\.micro_batch_tokens \d+ do\n", shown)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_sbatch_refuses_after_the_first_job_leaves_nothing(slurm, scaling, tmp_path):
     """Each script alone is fine; the controller takes no fourth job of this user."""
     study = study_file(tmp_path, ["6k"])
@@ -306,9 +321,7 @@ def test_the_papers_plan_passes_on_64_gpus(scaling, tmp_path, ranks):
     (tmp_path / "big.yaml").write_text(yaml.safe_dump(GPUS | {"gpu": "h200"}))
     with cluster(nodes=8, gpus=8) as big:
         command = ["submit", "paper", "--cluster", tmp_path / "big.yaml", "--dry-run", "--json", "--out", tmp_path]
-        command += ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
-        command += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
-        result = json.loads(scaling(*command, SLURM_CONF=big.environment["SLURM_CONF"]))
+        result = json.loads(scaling(*command, SLURM_CONF=big.environment["SLURM_CONF"]))  # its data are not here
     assert result["validated"]
     assert sum(len(e) for job in result["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32
 

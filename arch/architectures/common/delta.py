@@ -13,7 +13,7 @@ from ...model.norms import Norm
 from ...ops import gated_delta
 from ...ops.common import accumulator, full_precision
 from ...ops.fused.linear import columns, fused_linear
-from .delta_shape import convolved, values
+from .delta_shape import convolved, keys, values
 from .ssm import CausalConv, reset_dt_bias
 
 if TYPE_CHECKING:
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class DeltaMixer(Mixer):
     r"""q, k, v = silu(conv(x W));  q, k / their length;  beta = sigmoid(x W_b);  o by `gated_delta` with q / sqrt(p)
 
-    p = d / n_heads. rest: widths of further projections of x, from which `gates` makes decays and the output's gate;
-    n_decays: decays of a token.
+    p: the option key_dim. rest: widths of further projections of x, from which `gates` makes decays and the output's
+    gate; n_decays: decays of a token.
     """
 
+    fused: ClassVar[tuple[str, ...]] = ("input",)
     mlp_activation: ClassVar[str] = "silu"  # as in both papers' models
     decay_rates: ClassVar[tuple[float, float]]  # exp(A_log) is uniform within these at initialisation
 
@@ -62,11 +63,11 @@ class DeltaMixer(Mixer):
         """q, k, v, beta and log-decays as gated_delta takes them, the gate's logits, and the convolution's state."""
         mixed, beta, *rest = columns(fused_linear(x, self.project["input"])[0], self.widths)
         mixed, window = self.conv(mixed, stream, cache.get("conv"))
-        width = self.config.d_model
+        width = keys(self.config)
         query, key, value = (self._by_head(y) for y in columns(mixed, (width, width, values(self.config))))
         beta = torch.sigmoid(beta.to(accumulator(beta))) * (2 if self.config.options.negative_eigenvalues else 1)
         log_decay, gate = self.gates(*rest)
-        query, key = unit(query, self.config.head_dim**-0.5), unit(key)
+        query, key = unit(query, self.config.options.key_dim**-0.5), unit(key)
         return query, key, value, stream.mask(beta), stream.mask(log_decay), self._by_head(gate), window
 
     def _by_head(self, x: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class DeltaMixer(Mixer):
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """The decays, [B, T, H] or [B, T, d]."""
+        """The decays, [B, T, H] or [B, T, H p]."""
         return self._operands(x, stream, {})[4].flatten(2).exp()
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:

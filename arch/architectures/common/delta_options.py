@@ -15,6 +15,8 @@ from ...sizes import ffn_beside
 class DeltaOptions(Options):
     """The options of mixers with the delta rule."""
 
+    key_dim: int | None = option(None)
+    """Channels of a head's keys; null: 3/4 of the head dimension (Gated DeltaNet), the head dimension (Kimi Delta)."""
     expand_v: int | None = option(None)
     """Channels of a head's values for each channel of its keys; null: 2 (Gated DeltaNet), 1 (Kimi Delta)."""
     conv_width: int = option(4)

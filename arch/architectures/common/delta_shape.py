@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 
+def keys(config: Any) -> int:
+    """Channels of all heads' keys. config: d_model, n_heads and options, here and below."""
+    return int(config.n_heads * config.options.key_dim)
+
+
 def values(config: Any) -> int:
-    """Channels of all heads' values. config: d_model, n_heads and options, here and below."""
-    return int(config.options.expand_v * config.d_model)
+    """Channels of all heads' values."""
+    return int(config.options.expand_v * keys(config))
 
 
 def convolved(config: Any) -> int:
     """Channels of the convolution: q, k and v."""
-    return int(2 * config.d_model + values(config))
+    return 2 * keys(config) + values(config)
 
 
 def gated_deltanet(config: Any) -> dict[str, int]:
@@ -26,7 +31,7 @@ def kimi_delta(config: Any) -> dict[str, int]:
     rank = config.options.gate_rank
     return {
         "mixer.in": config.d_model * (convolved(config) + config.n_heads + 2 * rank),
-        "mixer.decay": rank * config.d_model,
+        "mixer.decay": rank * keys(config),
         "mixer.gate": rank * values(config),
         "mixer.o": values(config) * config.d_model,
     }

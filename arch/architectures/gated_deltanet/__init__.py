@@ -19,7 +19,7 @@ class GatedDeltaNetOptions(DeltaOptions):
     """The options of Gated DeltaNet."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"expand_v": 2}
+        return {"key_dim": -(-3 * config.head_dim // 4), "expand_v": 2}
 
 
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,14 @@ r"""Gated DeltaNet: the delta rule with a decay per head and step, behind a shor
     S_t = (I - beta_t k_t^T k_t) a_t S_{t-1} + beta_t k_t^T v_t;   o_t = q_t S_t / sqrt(p)  S_t in R^{p x p_v}, per head
     y = concat(RMSNorm(o) * silu(x W_g)) W_o
 
-q, k: [B, T, H, p], p = d / H; v: [B, T, H, p_v], p_v = expand_v p; beta, a: [B, T, H]. conv is causal, `conv_width`
+q, k: [B, T, H, p], p = 3/4 d / H; v: [B, T, H, p_v], p_v = 2 p; beta, a: [B, T, H]. conv is causal, `conv_width`
 steps, each channel alone, without bias; the norm is over a head's channels, its weight shared by the heads.
 Source: Gated DeltaNet (Yang et al. 2024), eq. 10 and section 3.4. A is uniform within 0 .. 16 and dt log-uniform within
 0.001 .. 0.1 at the start, as in the authors' code. `negative_eigenvalues` doubles beta (Grazzi et al. 2024).
-Deviations: keys are d and values 2 d wide, as Qwen3-Next's, where the authors' models have 0.75 d and 1.5 d; the MLP
-pays for it. The projections start normal(0, init_std), the convolution by nn.Conv1d's rule.
+Keys are 0.75 d and values 1.5 d wide, as in the authors' models of 0.4 and 1.3 billion parameters (options `key_dim`,
+`expand_v`; Qwen3-Next has d and 2 d).
+Deviations: the authors' code has a bias on beta, flash-linear-attention's has none, as here. The projections start
+normal(0, init_std), as in the latter, and the convolution by nn.Conv1d's rule, as in the former. A is at least 0.0001.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class KimiDeltaOptions(DeltaOptions):
     """Width of the low-rank projections of decays and output gate; null: the head dimension."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"expand_v": 1, "gate_rank": config.head_dim}
+        return {"key_dim": config.head_dim, "expand_v": 1, "gate_rank": config.head_dim}
 
 
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

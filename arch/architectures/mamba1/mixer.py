@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 class Mamba1Mixer(Mixer):
     has_mlp: ClassVar[bool] = False
+    fused: ClassVar[tuple[str, ...]] = ("input",)
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:

@@ -38,6 +38,7 @@ A_RANGE = (1.0, 16.0)
 
 class Mamba2Mixer(Mixer):
     has_mlp: ClassVar[bool] = False
+    fused: ClassVar[tuple[str, ...]] = ("input",)
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:

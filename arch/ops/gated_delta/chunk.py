@@ -43,16 +43,17 @@ def chunk(
             read = product(q_c, k_c.mT) * between
             lower = (product(beta_c * k_c, k_c.mT) * between).tril(-1)
             whole = whole.expand(-1, -1, q_c.shape[2], -1, -1)
-        given = beta_c * torch.cat([v_c, k_c * from_start], -1)
-        own, of_state = _Solve.apply(lower, given).split([v.shape[-1], k.shape[-1]], -1)
+        solved = _Solve.apply(lower, beta_c * torch.cat([v_c, k_c * from_start], -1))
+        own, of_state = solved.split([v.shape[-1], k.shape[-1]], -1)
+        del v_c
         states, rows_written = [], []
         k_end = (k_c * to_end).mT
         for x, w, k_n, decay in zip(own.unbind(2), of_state.unbind(2), k_end.unbind(2), whole.unbind(2), strict=True):
             states.append(state)
             rows_written.append(x - product(w, state))
             state = decay * state + product(k_n, rows_written[-1])
-        inside = product(read, torch.stack(rows_written, 2))
-        out = from_chunks(inside + product(q_c * from_start, torch.stack(states, 2)))
+        out = product(read, torch.stack(rows_written, 2)).add_(product(q_c * from_start, torch.stack(states, 2)))
+        out = from_chunks(out)
         outputs.append(out if rows == size else out[:, :size])
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 

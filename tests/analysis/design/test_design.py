@@ -13,7 +13,9 @@ from analysis.design.proposal import GRADED, Price, candidates, laid, least_cost
 from analysis.design.study_file import Setting, first_rate, text_of
 from analysis.design.worlds import KINDS, PUBLISHED, Noise, Scenario, World, literature, paths
 from analysis.fits.settings import settings_of
+from arch.registry import ARCHITECTURES, register_pattern
 from scaling.study.spec import load_study
+from tests.registries import as_registered
 
 from .worlds import REAL, SIX, WORLD
 
@@ -120,6 +122,19 @@ def test_a_study_file_says_the_proposal(tmp_path):
     assert known["training"]["lr_law"] == "rates.json" and "sweep" not in known
     assert proposal.resized(4.0, 1e9).cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)
+
+
+def test_a_study_file_has_the_hybrids_that_were_asked_for(tmp_path):
+    own = {"softmax": {"position": "none", "window": 64}}
+    with as_registered():
+        register_pattern("hgrn2-1to1", ["hgrn2", "softmax"], own, "HGRN2 1:1")
+        register_pattern("hgrn2-2to1", ["hgrn2", "hgrn2", "llama"], color="#123456")
+        before = {name: ARCHITECTURES[name] for name in ("hgrn2-1to1", "hgrn2-2to1")}
+        setting = Setting("x", ["hgrn2", *before], "stdlib:", 256, False)
+        (tmp_path / "x.yaml").write_text(text_of(naive(2e7), setting))
+        runs = load_study(tmp_path / "x.yaml").runs()
+        assert {name: ARCHITECTURES[name] for name in before} == before
+    assert {run.arch for run in runs} == {"hgrn2", *before} and {run.config.n_layers % 6 for run in runs} == {0}
 
 
 def test_the_mean_of_a_curve_is_shorter_than_the_shortest_run(tmp_path):

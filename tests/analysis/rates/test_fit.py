@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +43,72 @@ def test_runs_outside_of_the_sweep_are_reported_with_their_distance():
     assert law.at(1e6, 2e7, 65_536).outside == {}
     assert law.at(25e6, 2e8, 32_768).outside == pytest.approx({"n_params": 10, "n_tokens": 2, "batch_tokens": 2})
     assert law.at(25e6, 2e8, 65_536).beyond == pytest.approx(10)
+
+
+def worlds(*exponents: tuple[float, float], seed: int = 0, **more: Any) -> list[RatePoint]:
+    """Sweeps of one architecture each, whose levels and exponents of N and D are its own."""
+    random, points = np.random.default_rng(seed), []
+    for place, (c_n, c_d) in enumerate(exponents):
+        world = World(c=(-6.0 - 0.3 * place, c_n, c_d, 0.0), archs=("llama", "tnl", "hgrn2")[place : place + 1], **more)
+        points += world.sweep(random)
+    return points
+
+
+def test_slopes_that_are_one_are_shared_exactly_and_narrower():
+    points = worlds((-0.35, -0.2), (-0.35, -0.2), (-0.35, -0.2))
+    alone, shared = fit_rates(points), fit_rates(points, share=True)
+    assert not alone.alike and min(shared.alike.values()) > 0.05
+    assert len({tuple(law.coefficients[1:]) for law in shared.laws.values()}) == 1
+    for arch, law in shared.laws.items():
+        own, place = alone.laws[arch], 2  # of D
+        assert law.covariance[place][place] < 0.6 * own.covariance[place][place]
+        assert law.coefficients[place] == pytest.approx(-0.2, abs=3 * math.sqrt(law.covariance[place][place]))
+    assert "slopes in N shared" in " ".join(verdict(shared))
+
+
+def test_shared_slopes_are_those_of_one_least_squares_with_a_level_each():
+    points = worlds((-0.35, -0.2), (-0.35, -0.2), noise=0.002)
+    fit = fit_rates(points, share=True)
+    cells = [cell for cell in fit.cells if cell.fitted is not None]
+    scatter = fit.laws["llama"].scatter
+    rows = [
+        [cell.arch == "llama", cell.arch == "tnl", math.log(cell.n_params / 1e6), math.log(cell.n_tokens / 2e7)]
+        for cell in cells
+    ]
+    weight = [1 / math.hypot(fit.noise.s * cell.fitted.unit_se, scatter) for cell in cells]
+    y = [cell.fitted.log_rate for cell in cells]
+    solved = np.linalg.lstsq(np.array(rows, float) * np.array(weight)[:, None], np.array(y) * weight, rcond=None)[0]
+    for place, arch in enumerate(("llama", "tnl")):
+        assert math.log(fit.laws[arch].at(1e6, 2e7, 65_536).rate) == pytest.approx(solved[place], abs=1e-9)
+        assert fit.laws[arch].coefficients[1:] == pytest.approx(solved[2:], abs=1e-9)
+
+
+def test_a_slope_that_a_test_tells_apart_is_of_each_its_own():
+    fit = fit_rates(worlds((-0.25, -0.2), (-0.25, -0.2), (-0.55, -0.2)), share=True)
+    assert fit.alike["n_params"] < 1e-4 and fit.alike["n_tokens"] > 0.05
+    assert fit.laws["hgrn2"].coefficients[1] < -0.45 < -0.35 < fit.laws["llama"].coefficients[1]
+    assert fit.laws["hgrn2"].coefficients[2] == fit.laws["llama"].coefficients[2]
+    assert "of each its own" in " ".join(verdict(fit))
+
+
+def test_slopes_that_are_one_are_told_apart_as_seldom_as_the_test_says():
+    """Of 60 sweeps of three architectures with two slopes each, whose best rates scatter; seldomer without scatter."""
+    chances = [
+        chance
+        for seed in range(60)
+        for chance in fit_rates(worlds(*[(-0.35, -0.2)] * 3, seed=seed, scatter=0.08), share=True).alike.values()
+    ]
+    assert 0.0 < np.mean(np.array(chances) < 0.05) < 0.12 and np.mean(chances) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_batch_that_follows_the_tokens_has_no_term_of_its_own():
+    points = [
+        replace(point, batch_tokens=round(1_024 * (point.n_tokens / 1e7) ** 0.4))
+        for point in worlds((-0.35, -0.2), (-0.35, -0.2), noise=0.0)
+    ]
+    assert "needs two horizons of one size" in fit_rates(points).without_law["llama"]
+    law = fit_rates(points, without=["batch_tokens"]).laws["llama"]
+    assert law.terms == ["n_params", "n_tokens"] and law.coefficients[1:] == pytest.approx([-0.35, -0.2], abs=1e-6)
 
 
 def joint(points: list[RatePoint], world: World) -> np.ndarray:

@@ -150,8 +150,10 @@ class Reference:
         self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor, activation: Callable
     ) -> Tensor:
         """Both papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
-        d, heads, p = self.config.d_model, self.config.n_heads, self.p
-        q, k, v = (x.chunk(heads, 1) for x in self.conv(u, at).split([d, d, u.shape[1] - 2 * d], 1))
+        heads, p = self.config.n_heads, self.config.options.key_dim
+        q, k, v = (
+            x.chunk(heads, 1) for x in self.conv(u, at).split([heads * p, heads * p, u.shape[1] - 2 * heads * p], 1)
+        )
         share = sigmoid(beta) * (2 if self.config.options.negative_eigenvalues else 1)
         columns = []
         for h in range(heads):
@@ -165,19 +167,20 @@ class Reference:
         return (torch.cat(columns, 1) * activation(gate)) @ self.w[at + "out.weight"].T
 
     def gated_deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
-        d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
-        widths = [2 * d + wide, heads, heads, wide]
+        heads, keys = self.config.n_heads, self.config.n_heads * self.config.options.key_dim
+        wide = self.config.options.expand_v * keys
+        widths = [2 * keys + wide, heads, heads, wide]
         u, beta, step, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
         log_decay = list((-torch.exp(self.w[at + "A_log"]) * dt).split(1, 1))
         return self.delta_rule(u, beta, log_decay, at, gate, silu)
 
     def kimi_delta(self, x: Tensor, layer: int, at: str) -> Tensor:
-        d, heads, wide = self.config.d_model, self.config.n_heads, self.config.options.expand_v * self.config.d_model
-        widths = [2 * d + wide, heads, *[self.config.options.gate_rank] * 2]
+        heads, p = self.config.n_heads, self.config.options.key_dim
+        widths = [(2 + self.config.options.expand_v) * heads * p, heads, *[self.config.options.gate_rank] * 2]
         u, beta, decay, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(decay @ self.w[at + "decay.weight"].T + self.w[at + "dt_bias"]))
-        log_decay = [-torch.exp(a) * part for a, part in zip(self.w[at + "A_log"], dt.split(self.p, 1), strict=True)]
+        log_decay = [-torch.exp(a) * part for a, part in zip(self.w[at + "A_log"], dt.split(p, 1), strict=True)]
         return self.delta_rule(u, beta, log_decay, at, gate @ self.w[at + "gate.weight"].T, sigmoid)
 
     def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
@@ -224,7 +227,7 @@ class Reference:
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
         ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
-        ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2}),
+        ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2, "key_dim": 5}),
         ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
     ],
 )

@@ -75,15 +75,15 @@ def sum_and_norm(used, weighted):
     return by_kernel, reference, [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
 
 
-def rotary(half, own):
+def rotary(half, own, key_heads=3):
     """The rows' positions the same, or each their own."""
     positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
     cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
-    shape = (2, 6, 3, 2 * half)
+    shapes = [(2, 6, heads, 2 * half) for heads in (3, key_heads)]
     return (
         lambda q, k: rows.Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)),
         lambda q, k: rotate_pairs(q, k, cos.double(), sin.double()),
-        [shape, shape],
+        shapes,
     )
 
 
@@ -134,6 +134,7 @@ KERNELS = {  # kernel, the same in plain PyTorch, shapes of the inputs
                                   lambda x, gate=gate: gated_product(*x.chunk(2, -1), gate), [shape])
        for gate in GATES for shape in ((3, 500, 14), (0, 6))},
     **{f"rotary {case}": rotary(*case) for case in itertools.product((4, 20), (False, True))},
+    "rotary grouped": rotary(20, True, 1),
     **{f"embedding {words}": embedding(words) for words in (5, 512, 513)},
     "softplus": (ssm.Softplus.apply, softplus, [(2, 7, 29), (29,)]),
     "softplus of a slice": slices(ssm.Softplus.apply, softplus, lambda x, b: (x[..., 3:24], b), (2, 7, 29), (21,)),

@@ -7,9 +7,12 @@ import yaml
 from typer.testing import CliRunner
 
 from arch.config import ARCHS
+from arch.presets import preset
+from flops import count_params, train_flops_per_token
 from flops.ladder import Ladder, rung
 from scaling.cli.flops import app
 from scaling.study.spec import load_study
+from tests.registries import as_registered
 
 STUDY = {
     "name": "printed",
@@ -96,3 +99,71 @@ def test_the_table_and_its_json():
 def test_what_cannot_be_is_one_line(words, told):
     code, text = flops(*words.split())
     assert code != 0 and told in text
+
+
+HYBRIDS = """
+architectures:
+  gdn-3to1: {layers: [gated_deltanet, gated_deltanet, gated_deltanet, softmax], softmax: {position: none}}
+  mamba2-2to1: {layers: [mamba2, mamba2, hgrn2]}
+"""
+
+
+@pytest.fixture
+def hybrids(tmp_path):
+    """The beginning of a study file: what it does not say yet is not missed."""
+    (tmp_path / "hybrids.yaml").write_text(HYBRIDS)
+    with as_registered():
+        yield str(tmp_path / "hybrids.yaml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ladder", "1M:60M:3", "--arch", "hgrn2", "--arch", "gdn-3to1", "--arch", "mamba2-2to1"],
+        ["ladder", "1M:60M:3", "--arch", "gdn-3to1", "--by", "flops", "--context", "1024"],
+        ["ladder", "1M:60M:3", "--arch", "llama", "--arch", "gdn-3to1", "--period", "4"],
+        ["size", "--params", "30M", "--arch", "mamba2-2to1", "--arch", "gdn-3to1"],
+        ["size", "--params", "200k", "--arch", "gdn-3to1", "--arch", "hgrn2"],
+        ["match", "gdn-3to1-160m", "--arch", "hgrn2", "--arch", "mamba2-2to1"],
+    ],
+)
+def test_hybrids_of_a_study_have_sizes(hybrids, words, tmp_path):
+    """What is printed is what a study file with these architectures trains, kind by kind."""
+    code, text = flops(*words, "--study", hybrids, "--yaml")
+    assert code == 0, text
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY) + HYBRIDS + text)
+    runs = {(run.size, run.arch): run.config for run in load_study(tmp_path / "study.yaml").runs()}
+    top = ["--top", "1"] if words[0] == "size" else []
+    rows = json.loads(flops(*words, *top, "--study", hybrids, "--json")[1])["rows"]
+    assert len(rows) == len(runs)
+    for (size, arch), cfg in runs.items():
+        row = next(r for r in rows if r["arch"] == arch and r.get("size", size) == size and r.get("by", size) in size)
+        assert (cfg.n_layers, cfg.d_model) == (row["n_layers"], row["d_model"])
+        assert count_params(cfg).non_embedding == row["n_params_non_embedding"]
+        assert train_flops_per_token(cfg, "exact") == pytest.approx(row["flops_per_token_train_exact"])
+        period = len(cfg.layers) or 1
+        assert cfg.n_layers % (4 if "--period" in words else period) == 0
+
+
+def test_a_hybrid_is_counted_and_listed_as_any_other(hybrids):
+    words = ["--study", hybrids, "--arch", "gdn-3to1", "--size", "160m"]
+    counted = json.loads(flops("count", *words, "--json")[1])
+    assert counted["n_params_non_embedding"] == count_params(preset("gdn-3to1", "160m")).non_embedding
+    assert flops("memory", *words)[0] == 0
+    listed = json.loads(flops("size", "--study", hybrids, "--params", "30M", "--json")[1])["rows"]
+    assert [row["arch"] for row in listed] == [*ARCHS, "gdn-3to1", "mamba2-2to1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("count --arch gdn-3to2 --size 160m", "unknown architecture 'gdn-3to2' (did you mean 'gdn-3to1'?)"),
+        ("count --arch gdn-3to1 --size 410m", "n_layers=26: gdn-3to1 repeats 4 layers"),
+        ("count --arch hgrn2 --size 410m --study nowhere", "nowhere: no such study file"),
+        ("match gdn-3to1-161m", "unknown size '161m'"),
+    ],
+)
+def test_what_is_wrong_with_a_hybrid_is_one_line(hybrids, words, message):
+    where = [] if "--study" in words else ["--study", hybrids]
+    code, text = flops(*words.split(), *where)
+    assert code and message in text

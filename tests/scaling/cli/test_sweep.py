@@ -208,6 +208,45 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert all("is no law file" in run.rate.pending for run in rated(load_study(path)))
 
 
+def test_a_sweep_by_a_recipe_shares_slopes_and_its_runs_follow_the_same_rules(tmp_path, monkeypatch):
+    """Batches differ with the tokens; weight decay with the rate too, so that lr weight_decay is one in a cell."""
+    monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=9.0))
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    more = {
+        "grid": {"archs": ["llama", "tnl"], "sizes": ["6k", "10k", "14k", "25k"]},
+        "training": {"n_tokens": "80N", "n_checkpoints": 4},
+        "recipe": {"batch_tokens": 1_024, "at_tokens": 200_000},
+        "sweep": {"rates": {"first": 2e-3, "factor": 2, "count": 4}, "tokens": ["5N", "20N"], "share": 9},
+    }
+    path = write(tmp_path, **SMALL, **more)
+    result = stage.sweep_stage(Request(load_study(path)))
+    swept = sweep_of(load_study(path)).runs()
+    assert len({run.training.batch_tokens for run in swept}) > 3
+    for cell in {(run.arch, run.size, run.n_tokens) for run in swept}:
+        same = [run.training for run in swept if (run.arch, run.size, run.n_tokens) == cell]
+        products = [training.peak_lr * training.weight_decay for training in same]
+        assert max(products) == pytest.approx(min(products), rel=0.01)
+    law = read_law(result.law).law
+    assert law.laws["llama"].terms == ["n_params", "n_tokens"] and set(law.alike) == {"n_params", "n_tokens"}
+    assert law.laws["llama"].coefficients[1:] == law.laws["tnl"].coefficients[1:]
+    assert (
+        set(law.recipe.rules) == {"batch_tokens", "betas", "weight_decay"}
+        and "weight_decay" not in law.recipe.optimizer
+    )
+    for run in rated(load_study(path)):
+        n, training = count_params(run.config).non_embedding, run.training
+        tau = 1.08 * (run.rate.horizon / n) ** -0.53
+        assert training.batch_tokens / (training.peak_lr * training.weight_decay * run.rate.horizon) == pytest.approx(
+            tau, rel=0.01
+        )
+    shown = " ".join(CliRunner().invoke(app, ["plan", str(path)]).output.split())
+    assert "recipe: weight_decay = B / (lr tau D)" in shown and "learning rates (lr: law) are those of" in shown
+    assert f"llama: {law.laws['llama'].formula}" in shown
+    other = {**more, "recipe": {"batch_tokens": 1_024, "at_tokens": 200_000, "timescale": 0.5}}
+    pending = rated(load_study(write(tmp_path, **SMALL, **other)))
+    assert all("its sweep had other runs of" in run.rate.pending for run in pending)
+
+
 def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.0))
     monkeypatch.setattr(stage, "_evaluate", lambda request: None)

@@ -4,6 +4,7 @@ import pytest
 
 from arch.errors import InputError
 from data.files import new_directory, write_json
+from scaling.rundir.prepare import prepare_run
 from scaling.rundir.worklist import is_trained
 from scaling.study.spec import load_study
 
@@ -28,6 +29,18 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
     before = rundir.run_json.read_bytes()
     prepare(tmp_path, one_run())
     assert rundir.run_json.read_bytes() == before
+
+
+def test_what_a_run_began_with_is_kept_and_nothing_before(tmp_path):
+    """Versions, code and costs of a run that is prepared and has not begun are those of the last command."""
+    run = one_run()
+    about = (run, {}, "f" * 64)
+    prepare_run(tmp_path / "run", *about, {"torch": "1"}, "0" * 64)
+    rundir = prepare_run(tmp_path / "run", *about, {"torch": "2"}, "0" * 64)
+    assert rundir.record()["versions"] == {"torch": "2"}
+    rundir.write_status("running", 0, 0, None, None)
+    prepare_run(tmp_path / "run", *about, {"torch": "3"}, "0" * 64)
+    assert rundir.record()["versions"] == {"torch": "2"}
 
 
 def with_source(run, source):

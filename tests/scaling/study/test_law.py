@@ -105,6 +105,7 @@ def test_a_study_alone_reads_no_law(tmp_path, law):
         ({"lr_law": "none.json"}, {}, "none.json: no such law file"),
         ({"lr_law": "/dev/zero"}, {}, "/dev/zero: no law file (zero is no regular file)"),
         ({"lr_law": None}, {}, "needs the law's file: add training.lr_law"),
+        ({"optimizer": "muon"}, {}, "its sweep had optimizer adamw, the run has muon"),
         ({"weight_decay": 0.0}, {}, "its sweep had weight_decay 0.1, the run has 0.0"),
         ({}, {"grid": {"archs": ["hgrn2"], "sizes": ["6k"]}}, "no law of hgrn2 (has laws of llama, tnl)"),
         ({"batch_tokens": 65_536, "n_tokens": "40N"}, {}, "batch of the run lies 16 times outside"),

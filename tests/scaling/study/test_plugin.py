@@ -1,10 +1,13 @@
 """An eighth architecture from outside of the packages: what arch/ADDING.md says, done with the page's own files."""
 
+import hashlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +18,15 @@ from data.files import read_json
 from scaling.cli.flops import main as flops_main
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
+from scaling.rundir.worklist import EXIT_STOPPED
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.commands import in_this_process
+from tests.gate import gated
 from tests.registries import as_registered
 
 from ..eighth import ROOT, page_commands, page_files
+from ..small_runs import start, train
 
 # The page's study on less text, and with fewer tokens: enough for a law of three sizes. One process at a time: each
 # takes longer to start than to do its work.
@@ -43,7 +49,7 @@ class Page:
     def process(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
         """A line of the page: `scaling`, `flops` or `python`, this checkout's."""
         first, *rest = shlex.split(line)
-        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "flops.cli"]}[first]
+        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "scaling.cli.flops"]}[first]
         path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
         words = [sys.executable, *command, *rest]
@@ -203,6 +209,38 @@ def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
     page.must("scaling report published --plugin gla --out again")
     compared = page.must("scaling bundle compare gla.tar.xz elsewhere/gla --json --plugin gla")
     assert set(json.loads(compared)["not_compared"].values()) == {"copies of the same training"}
+
+
+def test_a_run_that_goes_on_with_other_code_of_its_plugin_says_so(tmp_path):
+    """Once, in the run's log and its record; every command that trains or submits says it of all such runs."""
+    page = Page(tmp_path)
+    page.must("scaling train gla.yaml --only arch=gla,size=6k --prepare")
+    rundir, mixer = RunDir(page.home / "runs" / "gla-6k-c128-s0"), page.folder / "gla_mixer.py"
+    first = rundir.record()["versions"]
+    assert first["gla_mixer"] == hashlib.sha256(mixer.read_bytes()).hexdigest()[:16] and len(first["gla"]) == 16
+
+    def with_plugin(step=10**9):
+        environment = gated(step, page.folder / "never")
+        return environment | {"PYTHONPATH": os.pathsep.join([str(page.folder), environment["PYTHONPATH"]])}
+
+    process = start(rundir, "--plugin", "gla", **with_plugin(5))
+    while (rundir.last_row() or {"step": 0})["step"] < 5:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == EXIT_STOPPED and rundir.record()["versions"] == first
+    mixer.write_text(mixer.read_text() + "# the same, in other words\n")
+    code, out, err = train(rundir, "--plugin", "gla", **with_plugin())
+    new = hashlib.sha256(mixer.read_bytes()).hexdigest()[:16]
+    line = f"warning: the code of its plugin changed: gla_mixer is {new}, was {first['gla_mixer']}; it goes on after "
+    assert code == 0 and err.count(line) == 1 and "step 0 of" not in out
+    assert rundir.record()["versions"] == first | {"gla_mixer": f"{first['gla_mixer']} then {new}"}
+    again = "scaling train gla.yaml --only arch=gla,size=6k"
+    assert "is not the code" not in page.run(again).stderr
+    mixer.write_text(mixer.read_text() + "# and again\n")
+    result = page.run(again)
+    assert result.returncode == 0 and result.stderr.count("gla_mixer is not the code that 1 run began with") == 1
 
 
 def test_every_architecture_of_this_package_has_an_expected_work(tmp_path):

@@ -13,7 +13,8 @@ from arch.presets import preset
 from scaling.rundir.launcher import Ranks
 from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
-from scaling.trainer.engine import Engine, parameter_groups, start_distributed
+from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.optimizers import parameter_groups
 
 ROWS, CONTEXT, STEPS = 4, 64, 50
 CPU = torch.device("cpu")

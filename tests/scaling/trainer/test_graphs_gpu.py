@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from arch.config import ARCHS
 from arch.model.lm import build_model
@@ -38,7 +39,8 @@ pytestmark = pytest.mark.gpu
 ROWS, CONTEXT, STEPS = 8, 512, 200
 SHAPE = {"n_layers": 4, "d_model": 128, "n_heads": 1, "d_ffn": 344, "context_length": CONTEXT, "chunk_size": 64}
 CUDA = torch.device("cuda", 0)
-SOFTMAX = ("llama", "transformer", "hgrn2-3to1")
+HYBRIDS = ("four-kinds", "hgrn2-3to1", "gated_deltanet-3to1")
+SOFTMAX = ("llama", "transformer", *HYBRIDS[1:])  # whose attention by cuDNN adds in any order
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,6 +48,7 @@ def hybrids() -> Iterator[None]:
     with as_registered():
         register_pattern("four-kinds", ["hgrn2", "tnl", "mamba2", "hgrn1"])
         register_pattern("hgrn2-3to1", ["hgrn2"] * 3 + ["softmax"], {"softmax": {"window": 128, "position": "none"}})
+        register_pattern("gated_deltanet-3to1", ["gated_deltanet"] * 3 + ["softmax"], {"softmax": {"position": "none"}})
         yield
 
 
@@ -99,7 +102,7 @@ def norms_inside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("norms_inside")
-@pytest.mark.parametrize("arch", [*ARCHS, "four-kinds", "hgrn2-3to1"])
+@pytest.mark.parametrize("arch", [*ARCHS, *HYBRIDS])
 def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
     messages: list[str] = []
     runs = [
@@ -120,6 +123,26 @@ def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
         assert arch in SOFTMAX
         first, second, graph = (torch.tensor(x)[:, 0] for x in numbers)
         assert (graph - first).abs().max() <= max(1e-3, 3 * (second - first).abs().max())
+
+
+@pytest.fixture
+def repeatable_attention() -> Iterator[None]:
+    """Attention by products and a softmax, which add in one order."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@pytest.mark.usefixtures("repeatable_attention")
+@pytest.mark.parametrize("changes", [{}, {"micro_batch_tokens": 2 * CONTEXT}], ids=["whole", "micro"])
+@pytest.mark.parametrize("arch", SOFTMAX)
+def test_softmax_layers_have_the_bits_of_eager_ones_where_attention_repeats(
+    arch: str, changes: dict[str, object]
+) -> None:
+    messages: list[str] = []
+    runs = [make_stepper(arch, settings(**changes)), make_stepper(arch, settings(**changes), messages.append)]
+    numbers = [run(stepper, 40) for stepper in runs]
+    assert messages == [] and runs[1].replays
+    assert differing(*numbers) is None and bits(runs[0]) == bits(runs[1])
 
 
 def test_garbage_collected_while_a_graph_is_recorded_is_no_earlier_graph() -> None:
@@ -174,12 +197,13 @@ def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
         {"micro_batch_tokens": 2 * CONTEXT},
         {"precision": "fp32"},
         {"grad_clip": 0.0},
+        {"optimizer": "muon"},
         {"recompute": True},
         {"documents": True},
     ],
     ids=lambda changes: next(iter(changes)),
 )
-@pytest.mark.parametrize("arch", ["hgrn2", "tnl", "mamba2"])
+@pytest.mark.parametrize("arch", ["hgrn2", "tnl", "mamba2", "four-kinds"])
 def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: dict[str, object]) -> None:
     messages: list[str] = []
     changes = dict(changes)
@@ -262,13 +286,15 @@ def test_a_batch_of_another_shape_ends_the_replay() -> None:
     assert len(messages) == 1 and differing(run(eager, 3, 4), run(replayed, 3, 4)) is None
 
 
-def test_a_state_taken_under_graphs_goes_on_without_and_back(tmp_path: Path) -> None:
-    undisturbed = make_stepper("hgrn2", settings(), print)
+@pytest.mark.usefixtures("repeatable_attention")
+@pytest.mark.parametrize("arch", ["hgrn2", "transformer", *HYBRIDS])
+def test_a_state_taken_under_graphs_goes_on_without_and_back(arch: str, tmp_path: Path) -> None:
+    undisturbed = make_stepper(arch, settings(), print)
     whole = run(undisturbed, 30)
-    numbers, stepper = [], make_stepper("hgrn2", settings(), print)
+    numbers, stepper = [], make_stepper(arch, settings(), print)
     for part, say in enumerate((print, None, print)):
         if part:
-            stepper = make_stepper("hgrn2", settings(), say)
+            stepper = make_stepper(arch, settings(), say)
             stepper.engine.load(tmp_path / str(part - 1))
         numbers += run(stepper, 10, 10 * part)
         stepper.engine.save(tmp_path / str(part))
@@ -283,13 +309,14 @@ LONG |= {"n_tokens": 400 * ROWS * CONTEXT, "warmup_tokens": 4096, "state_every_t
 LONG |= {"checkpoint_tokens": [100 * ROWS * CONTEXT, 400 * ROWS * CONTEXT]}
 
 
-def test_kill_9_twice_and_a_signal_under_graphs(tmp_path: Path) -> None:
-    undisturbed = make_run(tmp_path / "one", "hgrn2", "6k", shape=SHAPE, **LONG)
+@pytest.mark.parametrize("arch", ["hgrn2", "four-kinds"])
+def test_kill_9_twice_and_a_signal_under_graphs(arch: str, tmp_path: Path) -> None:
+    undisturbed = make_run(tmp_path / "one", arch, "6k", shape=SHAPE, **LONG)
     code, out, err = train(undisturbed, "--device", "cuda")
     assert code == 0 and "no CUDA graphs" not in out, out + err
     print(out)
     assert 0 < (last_attempt(undisturbed.path) or {})["peak_memory_gb"] < 4
-    rundir = make_run(tmp_path / "two", "hgrn2", "6k", shape=SHAPE, **LONG)
+    rundir = make_run(tmp_path / "two", arch, "6k", shape=SHAPE, **LONG)
     for number, after in ((signal.SIGKILL, 60), (signal.SIGKILL, 170), (signal.SIGTERM, 260)):
         process = start(rundir, "--device", "cuda")
         wait_for_step(process, rundir, after + random.Random(after).randrange(30))

@@ -48,9 +48,11 @@ def run(stepper: Engine | Stepper, steps: int = STEPS) -> list[tuple[float, floa
 
 
 @pytest.mark.parametrize("micro", [None, CONTEXT])
-@pytest.mark.parametrize("arch", ARCHS)
-def test_replayed_steps_are_the_engines_own(arch: str, micro: int | None) -> None:
-    settings = training(micro_batch_tokens=micro)
+@pytest.mark.parametrize(
+    ("arch", "optimizer"), [*((arch, "adamw") for arch in ARCHS), ("llama", "muon"), ("tnl", "muon")]
+)
+def test_replayed_steps_are_the_engines_own(arch: str, optimizer: str, micro: int | None) -> None:
+    settings = training(micro_batch_tokens=micro, optimizer=optimizer)
     eager, replayed = make_engine(arch, settings), make_engine(arch, settings)
     messages: list[str] = []
     stepper = Stepper(replayed, messages.append, again)
@@ -120,9 +122,10 @@ def test_a_batch_of_another_shape_ends_the_replay() -> None:
     assert messages == ["no CUDA graphs: a batch has the shape [4, 33]"]
 
 
-def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path, optimizer: str) -> None:
     """Twice: graphs of before have other moments, and the gradients that they left do not count."""
-    eager, replayed = make_engine("hgrn2", training()), make_engine("hgrn2", training())
+    eager, replayed = (make_engine("hgrn2", training(optimizer=optimizer)) for _ in range(2))
     messages: list[str] = []
     stepper = Stepper(replayed, messages.append, again)
     assert run(stepper, 3) == run(eager, 3)
@@ -196,7 +199,7 @@ def test_passes_that_do_not_repeat_are_named(
 def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from scaling.trainer.engine import AdamW\n"
+        "from scaling.trainer.optimizers import AdamW\n"
         "def made(kind):\n"
         "    p = [torch.nn.Parameter(torch.arange(5.0) / 7), torch.nn.Parameter(torch.ones(3, 2))]\n"
         "    o = kind([{'params': p[:1], 'weight_decay': 0.0}, {'params': p[1:]}], lr=1e-2, fused=True)\n"

@@ -137,14 +137,14 @@ def move_rows(x, out, N, D, XS, OUT_S, R: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, QS, KS, OUT_QS, OUT_KS, R: tl.constexpr, H: tl.constexpr,
-         HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
-    """Rotary embedding of q and k [N, H, 2 HALF], of rows QS and KS apart, of a grid [.., 2], by the angles whose cos
-    and sin [PERIOD, HALF] are: token n's row is n modulo PERIOD. BACK: the other way round, which is the gradient."""
+def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, Q_HEADS, K_HEADS, QS, KS, OUT_QS, OUT_KS, R: tl.constexpr,
+           HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
+    """Rotary embedding of q and k [N, heads, 2 HALF], of rows QS and KS apart, of a grid [.., 2], by the angles whose
+    cos and sin [PERIOD, HALF] are: token n's row is n modulo PERIOD. BACK: the other way round, the gradient."""
     if tl.program_id(1) == 0:
-        x, out, apart, out_apart = q, out_q, QS, OUT_QS
+        x, out, heads, apart, out_apart = q, out_q, Q_HEADS, QS, OUT_QS
     else:
-        x, out, apart, out_apart = k, out_k, KS, OUT_KS
+        x, out, heads, apart, out_apart = k, out_k, K_HEADS, KS, OUT_KS
     tokens, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
     mask = (tokens[:, None] < N) & (columns[None, :] < HALF)
     angle = (tokens % PERIOD)[:, None].to(tl.int64) * HALF + columns[None, :]
@@ -152,7 +152,7 @@ def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, QS, KS, OUT_QS, OUT_KS, R: t
     if BACK:
         s = -s
     row = tokens[:, None].to(tl.int64)
-    for head in range(H):
+    for head in range(heads):
         at, to = row * apart + head * 2 * HALF + columns[None, :], row * out_apart + head * 2 * HALF + columns[None, :]
         first, second = _load(x, at, mask), _load(x, at + HALF, mask)
         _store(out, to, first * c - second * s, mask)

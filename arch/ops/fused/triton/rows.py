@@ -173,17 +173,17 @@ def copy_rows(x: Tensor, out: Tensor) -> None:
 
 
 def _rotate(q: Tensor, k: Tensor, out_q: Tensor, out_k: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
-    (batch, length, heads), half = q.shape[:3], q.shape[-1] // 2
+    (batch, length), half = q.shape[:2], q.shape[-1] // 2
     block = triton.next_power_of_2(half)
     rows, tokens = max(1, TILE // 4 // block), batch * length
     rotate[(triton.cdiv(tokens, rows), 2)](
-        q, k, out_q, out_k, cos, sin, tokens, cos.numel() // half, *map(row_stride, (q, k, out_q, out_k)), R=rows,
-        H=heads, HALF=half, BLOCK=block, BACK=back,
+        q, k, out_q, out_k, cos, sin, tokens, cos.numel() // half, q.shape[2], k.shape[2],
+        *map(row_stride, (q, k, out_q, out_k)), R=rows, HALF=half, BLOCK=block, BACK=back,
     )  # fmt: skip
 
 
 class Rotate(torch.autograd.Function):
-    """q and k, [B, T, H, p] each, rotated by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
+    """q and k, [B, T, heads, p] each, rotated by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
 
     @staticmethod
     @on_its_device

@@ -1,7 +1,5 @@
-"""The `flops` command: what a model costs. Neither torch nor rich is imported before a table is printed.
-
-scaling/cli/flops.py adds `flops study` and is the console script; `python -m flops.cli` is all but that command.
-"""
+"""The `flops` command but for `flops study`: what a model costs. Neither torch nor rich is imported before a table is
+printed."""
 
 from __future__ import annotations
 
@@ -13,23 +11,23 @@ import typer
 from arch.amounts import count as count_of
 from arch.commands import Plugins, application, with_options
 from arch.config import ModelConfig
-from arch.console import run_app
 from arch.errors import InputError, choice
 from arch.presets import preset
-from arch.registry import load_plugins, resolved
+from arch.registry import KNOWN, load_plugins, resolved
+from flops import views
+from flops.budget import budget as buy
+from flops.budget import refuse_far, warnings
+from flops.budget_view import budgets
+from flops.conventions import CONVENTIONS, RECOMPUTE
+from flops.ladder_view import ladder_of, ladder_table, models_of, rungs_of
+from flops.laws import load_laws
+from flops.quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
+from flops.shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of
+from flops.sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
+from flops.study_sizes import study_yaml
+from flops.tables import FORMATS, emit, format_of, warn
 
-from . import views
-from .budget import budget as buy
-from .budget import refuse_far, warnings
-from .budget_view import budgets
-from .conventions import CONVENTIONS, RECOMPUTE
-from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
-from .laws import load_laws
-from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
-from .shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of
-from .sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
-from .study_sizes import study_yaml
-from .tables import FORMATS, emit, format_of, warn
+from .options import Architectures
 
 app = application(
     "Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its convention. "
@@ -60,10 +58,10 @@ class Format:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(Architectures):
     """One model: a preset, which the other options change, or a shape."""
 
-    arch: Annotated[str, typer.Option(help=f"Architecture: {', '.join(every_arch())}, or one of a plugin.")]
+    arch: Annotated[str, typer.Option(help=f"Architecture: {', '.join(KNOWN)}, or one of a plugin or study.")]
     size: Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or a shape.")] = (
         None
     )
@@ -78,28 +76,26 @@ class ModelOptions:
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the model, as norm=layer; repeatable.")
     ] = None
-    plugins: Plugins = None
 
     def configuration(self) -> tuple[str, ModelConfig]:
         """(its name, the configuration). Raises InputError."""
-        load_plugins(self.plugins or [])
+        self.load()
         shape = self.layers, self.dim, self.heads, self.ffn
         return configuration(self.arch, self.size, *shape, self.vocab, self.context, self.sets or [])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapesOptions:
+class ShapesOptions(Architectures):
     """The architectures that are sized, their context and vocabulary, and the convention of what is shown."""
 
     archs: Archs = None
     convention: Convention = "exact"
     context: Context = None
     vocab: Vocab = None
-    plugins: Plugins = None
 
     def named(self) -> list[str]:
         """The architectures that were named. Raises InputError for an unknown one."""
-        load_plugins(self.plugins or [])
+        self.load()
         return [arch_of(name) for name in self.archs or []]
 
     def changes(self) -> dict[str, Any]:
@@ -129,14 +125,14 @@ def table(
     convention: Annotated[
         list[str] | None, typer.Option(help="Add PFLOP under this convention; repeatable; all: every one.")
     ] = None,
-    plugins: Plugins = None,
+    plugin: Plugins = None,
 ) -> None:
     """Print the paper's table 7, as counted here.
 
     Prints parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens. Architectures of plugins
     follow at the same sizes.
     """
-    load_plugins(plugins or [])
+    load_plugins(plugin or [])
     form = output.name
     if as_printed and convention:
         raise InputError(
@@ -314,11 +310,11 @@ def match(
     names, form = shapes.named(), _form(output, as_yaml)
     convention = convention_named(shapes.convention)
     changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
-    target = preset(*model_of(model), **changes)
+    arch, size = model_of(model)
+    target = preset(arch, size, **changes)
     pairs = matches(target, convention, span, names)
     far = missed([sized for _, sized in pairs], model)
     view = views.matched(model, pairs, convention, target, far)
-    size = model.partition("-")[2].lower()
     closest = {f"{size}-{by}": [sized.cfg for kind, sized in pairs if kind == by] for by in ("params", "flops")}
     show(as_yaml, view, form, closest, changes)
 
@@ -334,6 +330,7 @@ def ladder(
     by: Annotated[str, typer.Option(help="What the architectures match at a size: params or flops.")] = "params",
     head_dim: Annotated[Text, typer.Option(help="Channels of a head; default: by the ladder's rule.")] = None,
     aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
+    period: Annotated[int, typer.Option(min=1, help="Depths are multiples of it, as a hybrid's.")] = 1,
     as_yaml: AsYaml = False,
 ) -> None:
     """Find sizes that all architectures share.
@@ -343,7 +340,7 @@ def ladder(
     """
     names, form = shapes.named(), _form(output, as_yaml)
     convention = convention_named(shapes.convention)
-    request, changes = ladder_of(targets, by, aspect, head_dim), shapes.changes()
+    request, changes = ladder_of(targets, by, aspect, head_dim, period), shapes.changes()
     rungs = rungs_of(request, names or every_arch(), changes)
     show(as_yaml, ladder_table(request, rungs, convention), form, models_of(rungs), changes)
 
@@ -410,12 +407,3 @@ def convention_named(name: str) -> str:
     if name == "all":
         raise InputError(f"--convention: give one of {', '.join(CONVENTIONS)} here, not all")
     return conventions_named([name])[0]
-
-
-def main() -> None:
-    """`python -m flops.cli`."""
-    run_app(app)
-
-
-if __name__ == "__main__":
-    main()

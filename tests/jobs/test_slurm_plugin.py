@@ -1,0 +1,42 @@
+"""A study with a plugin on a real SLURM: its jobs run the code that was submitted, whatever becomes of the files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data.files import read_json
+from scaling.rundir.directory import RunDir
+
+from ..scaling.eighth import page_files
+from .cluster import Cluster, needs_slurm
+from .studies import study_file
+
+pytestmark = [needs_slurm, pytest.mark.slow]
+
+
+def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) -> None:
+    for name in ("gla.py", "gla_mixer.py"):
+        (tmp_path / name).write_text(page_files()[name])
+    grid = {"archs": ["gla"], "sizes": ["6k"], "seeds": [0]}
+    more = {"plugins": ["gla"], "fit": {"smoothing_tokens": 1000}, "evaluation": {"validation_tokens": 1024}}
+    file = study_file(tmp_path, ["6k"], grid=grid, name="gla", **more)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "scaling", "submit", str(file)]
+    environment = slurm.environment | {"PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: memory of gla is not known" in done.stderr
+    for name in ("gla.py", "gla_mixer.py"):
+        (tmp_path / name).write_text("raise RuntimeError('not the code that was submitted')")
+    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+    slurm.wait_for_jobs(lambda jobs: all(job["job_state"] in ended for job in jobs), 300, "the end of the study")
+    folder = tmp_path / "out" / "gla"
+    logs = "\n".join(log.read_text() for log in sorted(folder.glob("jobs/0001/logs/*")))
+    assert {job["job_state"] for job in slurm.jobs()} == {"COMPLETED"}, logs
+    (run,) = (RunDir(path) for path in (folder / "runs").iterdir())
+    code = read_json(folder / "jobs" / "0001" / "submission.json")["code"]
+    assert run.status()["state"] == "done" and code.keys() == {"gla", "gla_mixer"}
+    assert {name: run.record()["versions"][name] for name in code} == code

@@ -1,0 +1,130 @@
+"""`scaling design --judge`: optima outside of a study's own runs, and leases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from arch.errors import InputError
+from flops.hardware import DEVICES
+from flops.pace import START_S
+from scaling.cli.design_leases import Lease, _packed, stages_of
+from scaling.cli.main import app
+from scaling.study.spec import load_study
+
+PUBLISHED = Path(__file__).parents[3] / "analysis" / "studies" / "h200-2026"
+LEASE = Lease(DEVICES["h100"], 2, 1800.0)
+
+
+def study(folder: Path, **more: Any) -> Path:
+    raw = {
+        "name": "s",
+        "corpus": {"source": "synthetic:0:200000"},
+        "grid": {"archs": ["llama"], "sizes": {"from": "1M", "to": "8M", "count": 4, "head_dim": 32}, "seeds": [0, 1]},
+        "model": {"context_length": 1024},
+        "training": {"n_tokens": 40_000_000, "lr": 1e-3, "batch_tokens": 16_384, "precision": "bf16"},
+        **more,
+    }
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def test_the_published_study_is_refused_by_its_own_surfaces():
+    words = ["design", "--judge", str(PUBLISHED / "study.yaml"), "--pilot", str(PUBLISHED), "--json"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, InputError)
+    assert "the optimum of llama at 1.07e15 FLOP" in str(result.exception)
+    assert "lies outside of the sizes that are trained there" in str(result.exception)
+    told = json.loads(result.stdout)
+    for budgets in told["budgets"].values():
+        assert all(budget["inside"] < 0.15 for budget in budgets[-3:])  # they want more tokens than any run read
+    stages = told["stages"]
+    assert [stage["name"] for stage in stages] == ["sweep", "grid", "forecast", "forecast, round 2"]
+    assert [stage["n_runs"] for stage in stages] == [120, 76, 8, 4]
+    assert all(seconds <= 1800 for stage in stages for seconds in stage["leases"])
+
+
+def test_the_second_study_holds_its_optima_in_four_leases():
+    words = [
+        "design",
+        "--judge",
+        "second-study",
+        "--pilot",
+        str(PUBLISHED),
+        "--device",
+        "h100",
+        "--gpus",
+        "4",
+        "--json",
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    told = json.loads(result.stdout)
+    assert set(told["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(told["half_a"].values()) < 0.06
+    for budgets in told["budgets"].values():
+        assert [budget["flops"] for budget in budgets] == pytest.approx(
+            [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15, 7.7e15, 1.6e16], rel=0.01
+        )
+        assert all(budget["n_sizes"] == 6 and budget["inside"] > 0.9 for budget in budgets)
+    assert all(len(stage["leases"]) == 1 for stage in told["stages"]) and len(told["stages"]) == 4
+    assert any("worlds of hgrn2-3to1: the surfaces of the other architectures" in note for note in told["notes"])
+
+
+def test_leases_hold_what_is_put_into_them_and_no_more():
+    start = START_S["GPU"]
+    units = [900.0, 800.0, 700.0, 500.0, 400.0, 300.0]
+    used = _packed(units, LEASE)
+    assert max(used) <= LEASE.seconds and len(used) == 2
+    assert sum(units) <= sum(LEASE.gpus * (seconds - start) for seconds in used)
+    assert _packed([1780.0] * 4, LEASE) == [1800.0, 1800.0]
+    assert _packed([1780.0] * 5, LEASE) == [1800.0] * 3
+    assert _packed([100.0], LEASE) == [100.0 + start]
+
+
+def test_stages_count_branches_forecasts_and_evaluations(tmp_path):
+    forecast = {"sizes": {"from": "16M", "to": "16M", "count": 1, "head_dim": 32}, "n_tokens": 80_000_000, "seeds": [7]}
+    whole = load_study(study(tmp_path, forecast=forecast, evaluation={"validation_tokens": 10_000_000}))
+    (grid, later), _ = stages_of(whole, LEASE)
+    assert (grid.n_runs, later.n_runs) == (8, 1) and later.name == "forecast"
+    less = load_study(study(tmp_path, evaluation={"validation_tokens": 1_000_000}))
+    ((short,), _) = stages_of(less, LEASE)
+    assert grid.evaluation == pytest.approx(10 * short.evaluation, rel=0.01) and grid.training == short.training
+    trunks = {"lr": 1e-3, "batch_tokens": 16_384, "schedule": "wsd", "branches": [20_000_000, 40_000_000]}
+    ((branched,), _) = stages_of(load_study(study(tmp_path, training=trunks)), LEASE)
+    assert branched.n_runs == 24
+    spent = sum(run.trained_tokens for run in load_study(study(tmp_path, training=trunks)).runs())
+    assert spent == pytest.approx(8 * (32e6 + 4e6 + 8e6), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give --arch, or a file to --judge"),
+        (["--judge", "FILE", "--arch", "llama"], "--judge: the file says what --arch does"),
+        (["--judge", "FILE", "--budget", "1e16"], "--judge: the file says what --budget does"),
+        (["--judge", "FILE", "--device", "cpu"], "--device cpu: is no GPU"),
+        (["--judge", "FILE", "--gpus", "0"], "--gpus"),
+        (["--judge", "FILE", "--lease-minutes", "0.5"], "min of one H200 SXM, and a lease has 0.5: plan a shorter run"),
+        (["--judge", "no.yaml"], "no.yaml: no such study file"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path, words, message):
+    file = str(study(tmp_path))
+    result = CliRunner().invoke(app, ["design", *(file if word == "FILE" else word for word in words)])
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception) and "\n" not in str(result.exception)
+
+
+def test_a_grid_of_points_and_one_without_budgets_are_refused(tmp_path):
+    axes = {"archs": ["llama"], "sizes": ["98k"], "axes": {"training.lr": [1e-3, 2e-3]}}
+    result = CliRunner().invoke(app, ["design", "--judge", str(study(tmp_path, grid=axes))])
+    assert "its axes make it several studies" in str(result.exception)
+    two = {"archs": ["llama"], "sizes": ["98k", "221k"]}
+    result = CliRunner().invoke(app, ["design", "--judge", str(study(tmp_path, grid=two))])
+    assert "llama: no budget has three sizes" in str(result.exception) and "stage" in result.stdout

@@ -1,0 +1,92 @@
+"""The packaged study of hybrids, by its twin for two cores: from one file to its report."""
+
+import csv
+
+import pandas as pd
+import pytest
+
+from analysis.fits.study_fits import fits_of
+from data.files import read_json
+from scaling.cli.main import main
+from scaling.rundir.directory import RunDir
+from scaling.study.spec import load_study
+from tests.commands import in_this_process
+from tests.registries import as_registered
+
+LABELS = {
+    "hgrn2": "HGRN2",
+    "hgrn2-3to1": "HGRN2 3:1",
+    "gated_deltanet-3to1": "Gated DeltaNet 3:1",
+    "transformer": "Transformer",
+}
+SIZES = ("n40k", "n63.2k", "n100k")
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """The study's folder, and what its run printed."""
+    folder = tmp_path_factory.mktemp("hybrids")
+    with as_registered():
+        done = in_this_process(main, "run", "hybrids-tiny", "--out", folder, cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield folder / "hybrids-tiny", done.stdout
+
+
+def rows_of(folder, name):
+    with open(folder / "report" / "tables" / f"{name}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_run_is_trained_and_evaluated(studied):
+    folder, output = studied
+    ids = [f"{arch}-{size}-c128-s0" for arch in LABELS for size in SIZES]
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == sorted(ids)
+    assert "checked hgrn2-3to1, gated_deltanet-3to1: ok" in output
+    for run_id in ids:
+        rundir = RunDir(folder / "runs" / run_id)
+        rows, checkpoints = rundir.checked_rows().rows, rundir.checkpoints()
+        losses = [read_json(rundir.evaluation(saved.step))["values"]["loss"] for saved in checkpoints]
+        assert rundir.status()["state"] == "done" and len(losses) == 4
+        assert losses == sorted(losses, reverse=True) and losses[-1] < rows[0]["loss"] - 2, run_id
+    kinds = read_json(folder / "runs" / ids[3] / "run.json")["model"]["kinds"]
+    assert kinds.keys() == {"hgrn2", "transformer"} and kinds["transformer"]["position"] == "none"
+
+
+def test_sizes_are_the_same_for_all(studied):
+    runs = pd.read_parquet(studied[0] / "results" / "runs.parquet")
+    for size, target in zip(SIZES, (40e3, 63.2e3, 100e3), strict=True):
+        of_size = runs[runs["size"] == size]
+        assert set(of_size["arch"]) == set(LABELS)
+        assert (of_size["n_params_non_embedding"] / target - 1).abs().max() < 0.031
+
+
+def test_fits_tables_and_pages_name_them_in_the_grids_order(studied):
+    folder, output = studied
+    fits = fits_of(read_json(folder / "results" / "fits.json"))
+    assert [group.name for group in fits.groups] == list(LABELS)
+    assert [row["run"] for row in rows_of(folder, "runs")][::3] == [f"{arch}-n40k-c128-s0" for arch in LABELS]
+    compared = {row["architecture"]: float(row["loss at this C"]) for row in rows_of(folder, "losses")}
+    assert set(compared) == set(LABELS.values()) and list(compared.values()) == sorted(compared.values())
+    page = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "HGRN2, HGRN2 3:1, Gated DeltaNet 3:1, Transformer. 12 runs (12 done)." in page
+    assert all(f"\n{label} " in output for label in LABELS.values())
+
+
+def test_the_commands_after_it_know_them(studied, tmp_path):
+    folder, _ = studied
+    for words in (["status"], ["fit", "study"], ["plan"]):
+        done = in_this_process(main, *words, "hybrids-tiny", "--out", folder.parent, "--json", cwd=tmp_path)
+        assert done.returncode == 0 and all(arch in done.stdout for arch in LABELS), done.stderr
+    done = in_this_process(main, "publish", "hybrids-tiny", "published", "--out", folder.parent, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = in_this_process(main, "publish", "--check", "published", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_studies_for_a_gpu_and_for_two_cores_compare_the_same():
+    with as_registered():
+        large, tiny = load_study("hybrids"), load_study("hybrids-tiny")
+        assert large.grid.archs == tiny.grid.archs == list(LABELS) and large.architectures == tiny.architectures
+        for spec in (large, tiny):
+            runs = spec.runs("seed=0")
+            assert len(runs) == len(LABELS) * len(SIZES) and {run.config.n_layers % 4 for run in runs} == {0}
