@@ -558,6 +558,15 @@ def check_models(runs: Iterable[RunSpec], study: str) -> list[str]:
     return list(dict.fromkeys(run.arch for run in todo))
 
 
+def check_causal(configs: Iterable[ModelConfig]) -> None:
+    """Raise InputError for the first architecture that is not of this package and sees later tokens, or other rows: it
+    would find the answers of recall there."""
+    for config in dict.fromkeys(small_like(each, each.n_layers) for each in configs if each.arch not in ARCHS):
+        known = tuple(architecture(kind.arch) for kind in config.kinds)
+        if problem := first_failure(config, ("batch", "causality"), known):
+            raise InputError(f"architecture {config.arch!r} fails {problem}; nothing was trained")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run all checks and print a line for each; the exit code is 1 where one failed, 2 for a bad input."""
     parser = Parser("python -m scaling.check", "Check an architecture.")

@@ -1,7 +1,6 @@
 """What every architecture is held to (scaling/check.py), those of this package and the page's; and that each check can
 fail, on mixers with one mistake each."""
 
-import shutil
 import sys
 from dataclasses import replace
 
@@ -309,6 +308,7 @@ SWEEP = {"sizes": ["narrow"], "tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "
         ["submit", "study.yaml", "--dry-run"],
         ["sweep", "study.yaml"],
         ["try", "variant.yaml", "--against", "base.yaml", "--train-baseline"],
+        ["recall", "recall.yaml", "--plugin", "leaky"],
     ],
     ids=lambda words: words[0],
 )
@@ -325,12 +325,19 @@ def test_every_command_that_trains_refuses_a_leak_of_the_fourth_layer(tmp_path, 
     wrong = study | {"name": "s", "plugins": ["leaky"], "sweep": SWEEP, "grid": study["grid"] | {"archs": ["leaky"]}}
     variant = {"name": "v", "plugins": ["leaky"], "arch": "leaky", "of": "tnl"}
     (tmp_path / "leaky.py").write_text(LEAKY)
-    for name, content in (("base", study), ("study", wrong), ("variant", variant)):
+    recall = {
+        "name": "r",
+        "archs": ["leaky"],
+        "problems": [{"length": 16, "pairs": 2}],
+        "widths": [16],
+        "rates": [3e-3],
+    }
+    recall |= {"n_layers": 4}
+    for name, content in (("base", study), ("study", wrong), ("variant", variant), ("recall", recall)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
     with as_registered():
         done = in_this_process(scaling_main, *words)
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith(
         "error: architecture 'leaky' fails check `causality`: layer 3 (leaky): token "
     ), done.stdout + done.stderr
-    assert not list(tmp_path.rglob("metrics.jsonl"))
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    assert not [*tmp_path.rglob("metrics.jsonl"), *tmp_path.rglob("cells")]
