@@ -1,7 +1,7 @@
 """The architectures by name: those of this package (architectures/) and those that plugins register, in one table.
 
 This module imports no torch: it has an architecture's name, label and colour, its options, and its shapes at the named
-sizes. The mixer is imported when a model is built; costs are registered with flops.register. ADDING.md is the guide.
+sizes. The mixer is imported when a model is built; costs are registered with flops.register. Guide: docs/adding.md.
 """
 
 from __future__ import annotations

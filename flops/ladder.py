@@ -2,7 +2,9 @@
 
 At each size the architectures share depth, width and heads, and each has the FFN width that meets the target. Without
 an FFN (Mamba) an architecture has a depth and a width of its own; so has a pattern where the shared depth is no
-multiple of its period (the ladder's `period` makes it one of all), or some of its layers have no FFN. Imports no torch.
+multiple of its period (the ladder's `period` makes it one of all), some of its layers have no FFN, or no FFN width
+meets the target: it then has the next shape by the rule of which one does, its width over layers within a factor of 2
+of the rule's. Imports no torch.
 
 The rule of the common shape, for a target of N parameters:
 
@@ -40,7 +42,7 @@ from arch.registry import Architecture, architecture, kinds_of
 from .entry import Entry
 from .registry import entry_of, has_mlp
 from .shapes import common_shape as basic_shape
-from .sizing import Measure, SizedModel, flops_under, parameters, period_of
+from .sizing import MATCH_ASPECT, Measure, SizedModel, flops_under, parameters, period_of
 
 MATCHES = ("params", "flops")
 HEADS = (128, 64, 32, 16)
@@ -123,23 +125,33 @@ def aspect_at(ladder: Ladder, target: float) -> float:
     return 64 * (target / 1e8) ** 0.15 if ladder.aspect is None else ladder.aspect
 
 
-def common_shape(ladder: Ladder, target: float, period: int = 1, share: float = 1.0) -> dict[str, int]:
+def common_shape(ladder: Ladder, target: float) -> dict[str, int]:
+    """n_layers, d_model and n_heads of architectures whose layers have an FFN."""
+    return common_shapes(ladder, target)[0]
+
+
+def common_shapes(ladder: Ladder, target: float, period: int = 1, share: float = 1.0) -> list[dict[str, int]]:
     """n_layers, d_model and n_heads of architectures of which a share of the layers has an FFN, in multiples of a
-    period."""
+    period: the shape closest to the rule, then those whose width over layers is near it, the closest first."""
     weight, aspect = 6 * (1 + share), aspect_at(ladder, target) * (1 + share) / 2
     ideal = (target * aspect / weight) ** (1 / 3)
     period = math.lcm(period, ladder.period)
 
+    def off(shape: tuple[int, int]) -> float:
+        return abs(math.log(shape[0] / shape[1] / aspect))
+
     def distance(shape: tuple[int, int]) -> float:
-        width, layers = shape
-        return 3 * abs(math.log(weight * layers * width**2 / target)) + abs(math.log(width / layers / aspect))
+        return 3 * abs(math.log(weight * shape[1] * shape[0] ** 2 / target)) + off(shape)
 
     shapes = []
     for width in _widths(ladder.heads, 64, ideal):
         periods = max(LEAST_LAYERS, target / (weight * width**2)) / period
         shapes += [(width, period * max(1, rounded(periods))) for rounded in (math.floor, math.ceil)]
-    width, layers = min(shapes, key=distance)
-    return {"n_layers": layers, "d_model": width, "n_heads": width // ladder.heads}
+    first, *others = sorted(dict.fromkeys(shapes), key=distance)
+    return [
+        {"n_layers": layers, "d_model": width, "n_heads": width // ladder.heads}
+        for width, layers in (first, *(shape for shape in others if off(shape) <= math.log(MATCH_ASPECT)))
+    ]
 
 
 def _widths(unit: int, wide: int, ideal: float) -> list[int]:
@@ -186,25 +198,35 @@ def _rung(
         by_params = replace(ladder, match="params")
         goal = measure(rung(REFERENCE, by_params, target, same).cfg)
     limit = limit_at(arch, target)
-    if has_mlp(arch):
-        best, counts = _by_ffn(arch, ladder, target, goal, measure, options)
-        if abs(best.deviation) > limit and best.cfg.d_model < FINE_BELOW:
-            best, counts = _by_ffn(arch, ladder, target, goal, measure, options, FINE_FFN)
-    else:
-        best, counts = _by_depth(arch, ladder, target, goal, measure, options, limit)
+    search = _by_ffn if has_mlp(arch) else _by_depth
+    best, counts = search(arch, ladder, target, goal, measure, options, limit)
     if abs(best.deviation) > limit:
         raise InputError(_unreachable(ladder, goal, limit, counts, best.cfg.context_length))
     return best
 
 
 def _by_ffn(
-    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], fine: int = 0
+    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], limit: float
 ) -> tuple[SizedModel, list[float]]:
-    """The common shape with the FFN width, a multiple of ffn_step or of `fine`, that comes closest to the goal, and the
-    counts with those around the one that meets it: counts are affine in it."""
+    """The common shape, of a pattern the first that can, with the FFN width that comes closest to the goal, and the
+    counts with the widths around the one that meets it; where none is close enough, those of the first shape."""
     layers = architecture(arch).layers or (arch,)
-    shape = common_shape(ladder, target, len(layers), sum(map(has_mlp, layers)) / len(layers))
-    step = fine or ffn_step(shape["d_model"])
+    shapes = common_shapes(ladder, target, len(layers), sum(map(has_mlp, layers)) / len(layers))
+    misses = []
+    for shape in shapes if len(layers) > 1 else shapes[:1]:
+        for step in (ffn_step(shape["d_model"]), *([FINE_FFN] if shape["d_model"] < FINE_BELOW else [])):
+            found = _closest_ffn(arch, shape, step, goal, measure, options)
+            if abs(found[0].deviation) <= limit:
+                return found
+        misses.append(found)
+    return misses[0]
+
+
+def _closest_ffn(
+    arch: str, shape: dict[str, int], step: int, goal: float, measure: Measure, options: dict[str, Any]
+) -> tuple[SizedModel, list[float]]:
+    """A shape with the FFN width, a multiple of `step`, that comes closest to the goal, and the counts with those
+    around the one that meets it: counts are affine in it."""
 
     def at(steps: int) -> SizedModel:
         fields = shape | {"d_ffn": step * steps}

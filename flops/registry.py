@@ -1,4 +1,4 @@
-"""The costs by architecture: those of this package and those that plugins register (arch/ADDING.md), in one table."""
+"""The costs by architecture: those of this package and those that plugins register (docs/adding.md), in one table."""
 
 from __future__ import annotations
 

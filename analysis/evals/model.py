@@ -65,14 +65,18 @@ class LoadedModel:
 
     def warnings_at(self, length: int) -> list[str]:
         """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        if self.config.constant_state or length <= self.context_length:
+        if length <= self.context_length or all(map(self._reads_no_more, self.config.kinds)):
             return []
         known = ARCHITECTURES.get(self.config.arch)  # a pattern has its label in its study alone
         label = known.label if known else self.config.arch
         return [
             f"{label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: "
-            f"rotary positions beyond the training length were never trained"
+            f"its attention was never trained to read so many"
         ]
+
+    def _reads_no_more(self, kind: ModelConfig) -> bool:
+        """Whether layers of a kind read no more of a longer text than in training: a state, or a window."""
+        return kind.constant_state or 0 < getattr(kind.options, "window", 0) <= self.context_length
 
 
 def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ def to_hf(model: LanguageModel) -> Any:
     import transformers
 
     config = model.model_config
-    hugging_face = architecture(config.arch).hugging_face
+    hugging_face = None if config.layers else architecture(config.arch).hugging_face
     if hugging_face is None:
         raise InputError(f"transformers has no class for {config.arch}: export it with its own code instead")
     family = hugging_face()

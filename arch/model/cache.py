@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 LayerCache = dict[str, Tensor]  # a module's tensors by name; axis 0 is the batch
 
 
+def alone(cache: LayerCache) -> LayerCache:
+    """The cache, of which no tensor keeps one of more than twice its size in memory, as a window of a prompt would."""
+    return {name: x.clone() if x.untyped_storage().nbytes() > 2 * x.nbytes else x for name, x in cache.items()}
+
+
 @dataclass(frozen=True)
 class DecodeCache:
     """The decode cache of a batch: the recurrent states of its layers, or LLaMA's keys and values.

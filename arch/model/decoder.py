@@ -13,7 +13,7 @@ from ..config import ModelConfig
 from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
-from .cache import DecodeCache, LayerCache
+from .cache import DecodeCache, LayerCache, alone
 from .layers import GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream, mixer_of
@@ -122,7 +122,7 @@ class Decoder(nn.Module):
                 next_norm = following[index] if together else None
                 x, branch, normed, after = layer(x, branch, normed, stream, layer_cache, next_norm)
             if caches is not None:
-                caches.append(after)
+                caches.append(alone(after))
         if normed is not None:
             return normed
         assert branch is not None

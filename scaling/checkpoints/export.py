@@ -135,7 +135,7 @@ def _card(model: LanguageModel, identity: dict[str, Any]) -> str:
     n_params = sum(parameter.numel() for parameter in model.parameters())
     embedding = {id(module.weight): module.weight.numel() for module in (model.decoder.embedding, model.lm_head)}
     facts = {
-        "architecture": config.arch,
+        "architecture": f"{config.arch}: {', '.join(config.layers)}, repeated" if config.layers else config.arch,
         "parameters": f"{n_params:,} ({n_params - sum(embedding.values()):,} without embedding and head)",
         "layers, width": f"{config.n_layers}, {config.d_model}",
         "context length in training": f"{config.context_length:,} tokens",

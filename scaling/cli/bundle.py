@@ -221,7 +221,7 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
         except InputError as error:  # of another version
             left_out[name] = str(error)
             continue
-        if why := _unfinished(run, rundir) or unevaluated.get(name, ""):
+        if why := _unfinished(run, rundir) or unevaluated.get(name, "") or _unjudged(run, rundir):
             left_out[name] = why
         else:
             finished[name] = str(rundir.record()["spec_hash"])
@@ -236,6 +236,15 @@ def _unfinished(run: RunSpec, rundir: RunDir) -> str:
     if status["state"] == "failed" or is_trained(run, rundir):
         return ""
     return f"not trained: {status['reason'] or status['state']}, step {status['step']} of {run.n_steps}"
+
+
+def _unjudged(run: RunSpec, rundir: RunDir) -> str:
+    """Why a trained run of a sweep is not to be bundled: without its loss, for which weights are needed, it has told
+    the law nothing."""
+    of_sweep = rundir.path.parent.parent.name == "sweep" and rundir.status()["state"] != "failed"
+    if not of_sweep or rundir.evaluation(run.n_steps, "validation").exists():
+        return ""
+    return "not evaluated: `scaling sweep` does so once all its runs are trained"
 
 
 def _unevaluated(request: Request) -> dict[str, str]:

@@ -20,7 +20,7 @@ from jobs.local import Task, at_once, beside, describe_use, run_tasks
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
-from ..rundir.prepare import changed_code, prepare_run
+from ..rundir.prepare import prepare_run
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
@@ -29,7 +29,6 @@ from ..study.rates import resolve
 from ..study.run import RunSpec
 from .forecast import Waiting, trainable
 from .gpu_sharing import compile_tasks, shares_of
-from .options import tell
 from .passing import Passing
 from .request import Request
 
@@ -87,8 +86,6 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo: list[Watched] = []
     waiting = Waiting.of(request)
     runs = trainable(request, waiting)
-    for line in changed_code((run, request.rundir(run)) for run in runs):
-        tell(f"warning: {line}")
     for run, rundir in zip(runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":

@@ -185,7 +185,7 @@ class RunDir:
 def _is_of_mappings(record: dict[str, Any]) -> bool:
     """Whether the parts of run.json are mappings, as far as they are there; a spec is."""
     spec = record.get("spec")
-    parts = [spec, record.get("versions", {}), record.get("cost", {})]
+    parts = [spec, *(record.get(name, {}) for name in ("versions", "cost", "model"))]
     parts += [spec.get(name, {}) for name in ("model", "corpus", "training")] if isinstance(spec, dict) else []
     return all(isinstance(part, dict) for part in parts)
 

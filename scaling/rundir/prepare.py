@@ -1,20 +1,25 @@
-"""A run's directory prepared: run.json written once, for one spec and one corpus, and held against another. Imports no
-torch."""
+"""A run's directory prepared: run.json written once, for one spec and one corpus, and held against another; its FLOP
+follow the counter. Imports no torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from arch.amounts import counted
+from arch.config import ModelConfig
 from arch.errors import InputError
 from data.files import write_json
+from flops import cost_table
 
 from ..study.run import RunSpec
 from .directory import SCHEMA, RunDir
+from .lock import is_locked
 from .versions import THEN, git_commit, other_code
 
 
@@ -52,12 +57,16 @@ def prepare_run(
 
     `cost` is flops.cost_table of the model; `versions` the packages' versions; `tokenizer` the identity of the corpus'
     tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.Predictions.digest). Raises
-    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
+    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus, or of a
+    model with another number of parameters.
     """
     rundir = RunDir(directory)
     stored = rundir.record() if check_run(rundir, run, corpus_fingerprint) else {}
     if stored and rundir.has_begun:
         spec = run.model_dump(mode="json")
+        n_params, now = (counts.get("n_params") for counts in (stored.get("cost", {}), cost))
+        if n_params != now:  # the code of its architecture has changed
+            raise _other(rundir, f"n_params={n_params}", str(now))
         if not stored["spec"].get("checked", True) and rundir.status()["state"] == "done":
             spec["checked"] = False  # it was trained so
         if stored["spec"] != spec:  # what decides no number may change: jobs.recompute
@@ -116,7 +125,7 @@ def changed_code(runs: Iterable[tuple[RunSpec, RunDir]]) -> list[str]:
                 ids.setdefault(name, []).append(run.run_id)
     return [
         f"{name} is not the code that {counted(len(held), 'run')} began with ({held[0]}{', ..' * (len(held) > 1)}): "
-        f"what is trained from now on has the new one; remove a run's directory to train it again"
+        f"training and evaluations go on with the new one; remove a run's directory to train it again"
         for name, held in ids.items()
     ]
 
@@ -136,6 +145,35 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     if corpus_fingerprint is not None and stored != corpus_fingerprint:
         raise _other(rundir, f"corpus_fingerprint {stored}", corpus_fingerprint)
     return True
+
+
+def count_again(study: Path) -> str | None:
+    """Write today's count of the FLOP into run.json of the study's runs that have another, by an earlier version or a
+    plugin's costs before they were corrected; a line that names them, None where there are none. What was trained is
+    the same. Runs keep theirs while they are at work, and where their plugin is not imported."""
+    changed = []
+    for path in sorted((study / "runs").glob("*/run.json")):
+        with suppress(InputError):
+            record = RunDir(path.parent).record()
+            stored, now = record.get("cost", {}), cost_table(ModelConfig.from_dict(record.get("model", {})))
+            was, flops = stored.get("flops_per_token_train"), now["flops_per_token_train"]
+            if was == flops or not _are_counts(was) or stored.get("n_params") != now["n_params"]:
+                continue
+            if is_locked(path.parent):
+                continue
+            write_json(path, record | {"cost": now}, kind="run")
+            name = next(name for name in sorted({*was, *flops}) if was.get(name) != flops.get(name))
+            before, after = (f"{cost[name]:,.0f}" if name in cost else "none" for cost in (was, flops))
+            changed.append(f"{path.parent.name} {before}, now {after} ({name})")
+    if not changed:
+        return None
+    more = f"; and {counted(len(changed) - 1, 'more run')}" if len(changed) > 1 else ""
+    return f"FLOP a token are counted otherwise than when runs were prepared: {changed[0]}{more}; laws follow"
+
+
+def _are_counts(cost: object) -> bool:
+    """Whether this is a count by convention, as readers of run.json take it."""
+    return isinstance(cost, dict) and all(isinstance(n, (int, float)) and 0 < n < math.inf for n in cost.values())
 
 
 def _other(rundir: RunDir, stored_setting: str, own_setting: str) -> OtherRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.layout import check_ids, ids_checked
 from arch.model.lm import load_model
+from arch.presets import preset
+from arch.registry import register_pattern
 from data.corpus import open_corpus, prepare
 from data.files import MANIFEST, parse_json, read_json, sha256, write_json
 from data.settings import CorpusSettings
 from scaling.study.spec import StudySpec
+from tests.registries import as_registered
 
 from .small_study import CONTEXT, write_study
 
@@ -72,6 +76,16 @@ def test_an_intact_checkpoint_is_opened(study: StudySpec, arch: str) -> None:
     warnings = model.warnings_at(CONTEXT + 1)
     assert model.warnings_at(CONTEXT) == [] and bool(warnings) == (arch in ("llama", "transformer"))
     assert arch != "llama" or "LLaMA was trained at 32 tokens" in warnings[0]
+
+
+def test_a_hybrid_is_warned_of_for_the_tokens_that_its_attention_reads(study: StudySpec) -> None:
+    """Whether or not they have rotary positions; a window that training filled reads no more."""
+    model = opened(study, study.directory / "runs/tnl-14k-c32-s0/checkpoints/00000001")
+    with as_registered():
+        for window, warned in ((0, True), (CONTEXT, False), (CONTEXT + 1, True)):
+            register_pattern("mix", ["tnl", "softmax"], {"softmax": {"position": "none", "window": window}})
+            warnings = replace(model, config=preset("mix", "14k")).warnings_at(CONTEXT + 1)
+            assert bool(warnings) == warned and "rotary" not in "".join(warnings)
 
 
 def shuffled(weights: dict[str, Any], name: str) -> None:

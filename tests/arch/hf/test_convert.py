@@ -14,7 +14,9 @@ from arch.hf.convert import from_hf, to_hf
 from arch.hf.families import families
 from arch.model.lm import build_model
 from arch.presets import preset
+from arch.registry import register_pattern
 from tests.arch.bench.test_peers import ARCHS, scattered
+from tests.registries import as_registered
 
 FAMILIES = families()
 TYPES = {family.arch: kind for kind, family in FAMILIES.items()}
@@ -204,6 +206,11 @@ def test_directories_without_a_model(saved, tmp_path):
 def test_what_the_library_has_no_class_for():
     with pytest.raises(InputError, match="no class for hgrn2"):
         to_hf(build_model(preset("hgrn2", "14k")))
+    with as_registered():
+        register_pattern("mix", ["llama", "mamba2"])
+        hybrid = build_model(preset("mix", "14k"))
+    with pytest.raises(InputError, match="no class for mix"):  # loaded where its study is not
+        to_hf(hybrid)
     with pytest.raises(InputError, match="RMSNorm only, not norm='layer'"):
         to_hf(build_model(preset("llama", "14k", norm="layer")))
     with pytest.raises(InputError, match="only fp32"):

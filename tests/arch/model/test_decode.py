@@ -91,6 +91,16 @@ def test_steps_in_fp32(arch, n_steps):
     assert clear.sum() > 0.9 * n_steps and torch.equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])
 
 
+@pytest.mark.parametrize("arch, changes", [*((arch, {}) for arch in ARCHS), ("transformer", {"window": 5})])
+def test_a_state_keeps_little_more_than_itself_in_memory(arch, changes):
+    """Views of a whole prompt would keep all of it."""
+    model = model_of(arch, **changes)
+    with torch.inference_mode():
+        cache = model(prompt(length=200), use_cache=True).cache
+    for tensor in cache.tensors():
+        assert tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_left_padded_rows_are_the_single_rows(arch):
     model = model_of(arch)

@@ -54,16 +54,19 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     prepare_runs(rest, data_stage(rest))
     rundir = finish(rest, rest.runs[0], evaluated=False)
     finish(rest, rest.runs[1], state="running")
+    of_sweep = request_of(study, tmp_path).study.directory / "sweep" / "runs"
+    shutil.copytree(rundir.path, of_sweep / rundir.path.name)
     packed = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
     assert packed["runs"] == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
     assert packed["left_out"] == {
         "runs/llama-25k-c64-s0": "not begun here",
         "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval study` first",
         "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
+        "sweep/runs/llama-10k-c64-s0": "not evaluated: `scaling sweep` does so once all its runs are trained",
     }
     assert not list(tmp_path.glob("*.tar.xz"))
     shown = scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run").stdout
-    assert "left out: 3 runs that are not finished" in shown and "would pack 1 run," in shown
+    assert "left out: 4 runs that are not finished" in shown and "would pack 1 run," in shown
     # a run that failed is a result
     write_json(rundir.status_json, rundir.status() | {"state": "failed"})
     finish(rest, rest.runs[0], state="failed")

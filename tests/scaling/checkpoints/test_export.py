@@ -27,11 +27,12 @@ from arch.hf.auto import LinearScalingForCausalLM
 from arch.hf.remote_code import AUTO_MAP, remote_code
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
-from arch.registry import ARCHITECTURES, register
+from arch.registry import ARCHITECTURES, register, register_pattern
 from data.files import parse_json, read_json, read_manifest, write_json
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.checkpoint_writer import probe_rows, write_checkpoint
+from tests.registries import as_registered
 
 CHOICES = field_choices()
 
@@ -124,20 +125,23 @@ def greedy(model: Any, ids: torch.Tensor, n: int) -> torch.Tensor:
 
 FORMS = {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
 FORMS["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
+HYBRID = (["gated_deltanet", "softmax"], {"softmax": {"position": "none", "window": 9}})
 
 
 @pytest.mark.parametrize(
     "models",
     [
-        pytest.param({arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in ARCHS}, id="all"),
+        pytest.param({arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in (*ARCHS, "mix")}, id="all"),
         pytest.param(FORMS, id="other forms", marks=pytest.mark.slow),
     ],
 )
 def test_every_architecture_loads_without_this_project(
     models: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path, elsewhere: Any
 ) -> None:
-    for name, (arch, changes) in models.items():
-        export_hf(made_checkpoint(tmp_path / f"{name}-checkpoint", arch, **changes), tmp_path / name)
+    with as_registered():
+        register_pattern("mix", *HYBRID)
+        for name, (arch, changes) in models.items():
+            export_hf(made_checkpoint(tmp_path / f"{name}-checkpoint", arch, **changes), tmp_path / name)
     elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / name) for name in models))
     logits = torch.load(elsewhere.folder / "found.pt", weights_only=True)
     tokenizer = get_tokenizer("bytes")
@@ -252,6 +256,10 @@ def test_what_lies_in_the_folder(tmp_path: Path, checkpoint: Path) -> None:
     for fact in ("hgrn2", "20,040 (13,872", "64 tokens", "3, 96,000 tokens", f"{manifest['probe_loss']:.4f} nats/byte"):
         assert fact in card, fact
     assert "from_pretrained(folder, trust_remote_code=True)" in card
+    with as_registered():
+        register_pattern("mix", *HYBRID)
+        export_hf(made_checkpoint(tmp_path / "mix", "mix"), tmp_path / "hybrid")
+    assert "| mix: gated_deltanet, transformer, repeated |" in (tmp_path / "hybrid" / "README.md").read_text()
 
 
 def test_a_folders_name_is_in_no_code_and_files_are_as_the_umask_says(tmp_path: Path, checkpoint: Path) -> None:

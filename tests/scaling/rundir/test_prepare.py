@@ -1,10 +1,14 @@
 """run.json: once and for one spec."""
 
+import io
+
 import pytest
 
 from arch.errors import InputError
 from data.files import new_directory, write_json
-from scaling.rundir.prepare import prepare_run
+from scaling.cli.request import Request
+from scaling.rundir.lock import run_lock
+from scaling.rundir.prepare import count_again, prepare_run
 from scaling.rundir.worklist import is_trained
 from scaling.study.spec import load_study
 
@@ -82,6 +86,33 @@ def test_a_run_that_was_trained_unchecked_says_so_for_good(tmp_path):
     prepare(tmp_path, run)
     rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
     assert not prepare(tmp_path, one_run()).spec().checked
+
+
+def test_counts_of_flop_follow_the_counter(tmp_path):
+    """As after a plugin's costs were corrected: in every command that writes into the study."""
+    study = load_study("four-architectures", out=tmp_path)
+    run = next(run for run in study.runs() if run.run_id == one_run().run_id)
+    rundir = prepare(study.directory / "runs", run)
+    right = rundir.record()
+    flops = right["cost"]["flops_per_token_train"]
+    wrong = right["cost"] | {"flops_per_token_train": {"exact": 1234.0, "6nd": flops["6nd"]}}
+    write_json(rundir.run_json, right | {"cost": wrong})
+    with run_lock(rundir.path):
+        assert count_again(study.directory) is None
+    with Request(study, stream=(said := io.StringIO())).writing(rates=False):
+        assert rundir.record() == right
+    assert f"{run.run_id} 1,234, now {flops['exact']:,.0f} (exact); laws follow" in said.getvalue()
+    assert count_again(study.directory) is None
+    other = {"cost": wrong | {"n_params": 5}}  # another model's, whose count was right
+    write_json(rundir.run_json, right | other)
+    assert count_again(study.directory) is None and rundir.record() == right | other
+    write_json(
+        rundir.status_json, rundir.status() | {"state": "running"}
+    )  # before it has begun it would be written anew
+    with pytest.raises(
+        InputError, match=f"was written with n_params=5, this study asks for {right['cost']['n_params']}"
+    ):
+        prepare(study.directory / "runs", run)
 
 
 def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
