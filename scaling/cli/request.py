@@ -16,7 +16,7 @@ from arch.errors import FULL, InputError
 
 from ..rundir.directory import RunDir, clean_unfinished
 from ..rundir.lock import study_lock
-from ..rundir.prepare import count_again
+from ..rundir.prepare import changed_code, count_again
 from ..rundir.worklist import check_damage, check_runs, mark_for_repair
 from ..study.rates import Lock, resolve
 from ..study.run import RunSpec
@@ -109,7 +109,16 @@ class Request:
 
     def check_runs(self, weights: bool = True) -> None:
         """Raise OtherRun, which names all of them, where directories of runs were written for other specs, and
-        InputError where runs are damaged and are not to be repaired; weights: of worklist.damage_of."""
+        InputError where runs are damaged and are not to be repaired; weights: of worklist.damage_of. Warn once where
+        the code of plugins is another now."""
         check_runs([(self.rundir(run), run) for run in self.runs])
         if not self.repair:
             check_damage(map(self.rundir, self.runs), weights)
+        _ = self._warns_of_code
+
+    @cached_property
+    def _warns_of_code(self) -> bool:
+        lines = changed_code((run, self.rundir(run)) for run in self.runs)
+        for line in lines:
+            print(f"warning: {line}", file=sys.stderr, flush=True)
+        return bool(lines)

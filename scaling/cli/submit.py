@@ -30,7 +30,7 @@ from jobs.submit import check, prepare, script_context, send, settle
 from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
 from ..rundir.owner import last_attempt
-from ..rundir.prepare import changed_code, check_run
+from ..rundir.prepare import check_run
 from ..rundir.worklist import is_trained, release_states
 from ..study.plan import confounded
 from ..study.run import RunSpec
@@ -89,7 +89,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
-        check_architectures(request)
+        check_architectures(request, here=False)
     _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path
@@ -101,8 +101,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
         if not dry_run:
             settle(records.submissions(request.study.directory))
         drafted = draft(request, profile, options, ask_slurm=not silence)
-        changed = changed_code((run, request.rundir(run)) for run in request.runs)
-        _warn([*later, *confounded(request.runs), *_without_memory(request.runs), *changed])
+        _warn([*later, *confounded(request.runs), *_without_memory(request.runs)])
         path = records.next_path(request.study.directory).absolute()
         context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)

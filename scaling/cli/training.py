@@ -16,11 +16,11 @@ from arch.errors import InputError
 from flops import cost_table
 from flops.tables import duration
 from jobs import records, slurm
-from jobs.local import Task, at_once, beside, describe_use, run_tasks
+from jobs.local import Task, at_once, beside, describe_use, run_tasks, visible_gpus
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
-from ..rundir.prepare import changed_code, prepare_run
+from ..rundir.prepare import prepare_run
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
@@ -29,7 +29,6 @@ from ..study.rates import resolve
 from ..study.run import RunSpec
 from .forecast import Waiting, trainable
 from .gpu_sharing import compile_tasks, shares_of
-from .options import tell
 from .passing import Passing
 from .request import Request
 
@@ -60,11 +59,14 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     ]
 
 
-def check_architectures(request: Request) -> list[str]:
+def check_architectures(request: Request, here: bool = True) -> list[str]:
     """The names of the architectures from outside of this package, and of patterns, that were checked; raises
-    InputError where one is not what it says it is (scaling.check)."""
-    if all(run.arch in ARCHS or not run.checked for run in request.runs):
+    InputError where one is not what it says it is (scaling.check). here: they are trained on this machine."""
+    if all(run.arch in ARCHS for run in request.runs):
         return []
+    if here:
+        for run in request.runs:
+            run.config.check_device(bool(visible_gpus()))
     from ..check import check_models
 
     return check_models(request.runs, request.study.path)
@@ -84,8 +86,6 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo: list[Watched] = []
     waiting = Waiting.of(request)
     runs = trainable(request, waiting)
-    for line in changed_code((run, request.rundir(run)) for run in runs):
-        tell(f"warning: {line}")
     for run, rundir in zip(runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":

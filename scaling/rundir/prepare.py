@@ -123,7 +123,7 @@ def changed_code(runs: Iterable[tuple[RunSpec, RunDir]]) -> list[str]:
                 ids.setdefault(name, []).append(run.run_id)
     return [
         f"{name} is not the code that {counted(len(held), 'run')} began with ({held[0]}{', ..' * (len(held) > 1)}): "
-        f"what is trained from now on has the new one; remove a run's directory to train it again"
+        f"training and evaluations go on with the new one; remove a run's directory to train it again"
         for name, held in ids.items()
     ]
 
