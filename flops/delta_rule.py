@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from arch.architectures.common.delta_shape import convolved, keys, values
 from arch.config import ModelConfig
+from arch.kernel_config import WIDEST_HEAD
 
 from . import by_kernels as kernels
 from . import short_conv
@@ -22,6 +23,10 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
     def head(cfg: ModelConfig) -> tuple[int, int]:
         """Channels of a head's keys and values."""
         return keys(cfg) // cfg.n_heads, values(cfg) // cfg.n_heads
+
+    def plain(cfg: ModelConfig) -> bool:
+        """Whether no kernel takes its heads."""
+        return by_channel or max(head(cfg)) > WIDEST_HEAD
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
@@ -57,25 +62,39 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         }
 
     def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-        """The chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied. What the
-        first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
+        """By channel the chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied.
+        What the first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
         products = 1 if not gated else 2 if by_channel and cfg.norm != "layer" else 3
         read = by_channel or cfg.options.conv_width <= short_conv.TAPS
-        return core(cfg, T) | {
+        # LayerNorm keeps o with the channels that heads are filled up by; in bf16 it makes an fp32 copy without
+        filled = cfg.norm == "layer" and a == F and not plain(cfg)
+        unused = F * (kernels.padded(head(cfg)[1]) - head(cfg)[1]) if filled else 0
+        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, *head(cfg), gated)
+        gates = F * T * (2 * keys(cfg) + cfg.n_heads if by_channel else (2 + 2 * gated) * cfg.n_heads)  # decays; beta
+        return operation | {
+            "mixer.gates": gates,
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),
-            "mixer.conv": convolution(cfg, T, a, short_conv.by_kernels),
-            "mixer.norm": T * cfg.n_heads * kernels.norm(cfg, head(cfg)[1], a),
+            "mixer.conv": short_conv.by_kernels(cfg, T, a, convolved(cfg)),
+            "mixer.norm": T * cfg.n_heads * (kernels.norm(cfg, head(cfg)[1], a) + unused),
             "mixer.activation": products * a * T * values(cfg),
         }
 
     def masks(cfg: ModelConfig, T: int, by_kernels: bool) -> float:
         """Bytes of a chunk's triangles: two of truth values, or one of ones with a column."""
+        if by_channel or (by_kernels and not plain(cfg)):
+            return 0.0
         sizes = [rows for rows, _ in delta_chunks(cfg, T, by_channel)]
-        return 0.0 if by_channel else sum(2.0 * rows**2 if gated else F * rows * (rows + 1) for rows in sizes)
+        return sum(2.0 * rows**2 if gated else F * rows * (rows + 1) for rows in sizes)
 
     def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
-        """The gradients of the MLP's inputs, or of states and rows written, when what the MLP kept is gone."""
-        read = F * (keys(cfg) * head(cfg)[1] / cfg.chunk_size + values(cfg))
+        """The gradients of the MLP's inputs, or of states and rows written, when what the MLP kept is gone: the
+        kernels' of whole chunks of their own, and of q, k and v beside them."""
+        if plain(cfg):
+            read = F * (keys(cfg) * head(cfg)[1] / cfg.chunk_size + values(cfg))
+        else:
+            key_dim, value_dim = map(kernels.padded, head(cfg))
+            rows, _ = kernels.chunks_of(1, a)
+            read = a * (cfg.n_heads * key_dim * value_dim / rows + 2 * values(cfg) + 2 * keys(cfg))
         return tokens * max(2 * a * cfg.d_ffn, read - kernels.mlp(cfg, a))
 
     return Entry(

@@ -11,13 +11,14 @@ from typing import Any
 
 from arch.config import ModelConfig
 from arch.errors import InputError, shown
-from arch.registry import KNOWN, kinds_of
+from arch.registry import KNOWN, in_family, kinds_of
 
 from .entry import Entry
 
 INF = float("inf")
 ENTRIES: dict[str, Entry] = {}
 _OWNERS: dict[str, str] = {}
+_FAMILIES: dict[str, Callable[[str], Entry]] = {}  # of arch.registry's families, by prefix
 
 
 def register(name: str, entry: Entry) -> None:
@@ -33,7 +34,7 @@ def register(name: str, entry: Entry) -> None:
         function = getattr(entry, field.name)
         if callable(function):
             guarded[field.name] = _guarded(name, field.name, function)
-        elif callable(field.default) or field.default is dataclasses.MISSING:
+        elif callable(field.default) or field.name == "matrices":
             raise InputError(f"costs of {name!r}: {field.name} must be a function, not {function!r}")
     ENTRIES[name], _OWNERS[name] = dataclasses.replace(entry, **guarded), module
 
@@ -59,6 +60,11 @@ def _guarded(name: str, line: str, function: Callable[..., Any]) -> Callable[...
     return guarded
 
 
+def register_family(prefix: str, entry: Callable[[str], Entry]) -> None:
+    """Give the architectures `prefix`:NAME their costs, by name."""
+    _FAMILIES[prefix] = entry
+
+
 def entries_of(cfg: ModelConfig) -> tuple[Entry, ...]:
     """The costs of each kind of a model's layers. Raises InputError where a plugin gives none."""
     return tuple(entry_of(kind.arch) for kind in cfg.kinds)
@@ -71,6 +77,8 @@ def has_mlp(arch: str) -> bool:
 
 def entry_of(arch: str) -> Entry:
     """The costs of an architecture that is no pattern. Raises InputError where a plugin gives none."""
+    if in_family(arch):
+        return _FAMILIES[arch.partition(":")[0]](arch)
     if arch not in ENTRIES:
         raise InputError(f"architecture {arch!r} has no costs: call flops.register({arch!r}, Entry(...)) in its plugin")
     return ENTRIES[arch]

@@ -7,6 +7,7 @@ conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torc
 from ..registry import ARCHITECTURES
 from .cosformer2 import register_this as register_cosformer2
 from .deltanet import register_this as register_deltanet
+from .fla import register_this as register_fla
 from .gated_deltanet import register_this as register_gated_deltanet
 from .gla import register_this as register_gla
 from .hgrn1 import register_this as register_hgrn1
@@ -33,6 +34,7 @@ ORDER = (  # of every list
     register_gla,
     register_retnet,
     register_deltanet,
+    register_fla,
 )
 
 

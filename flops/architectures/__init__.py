@@ -1,12 +1,17 @@
-"""The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
+"""The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY; of a
+family, entry(name)."""
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ..registry import register
+from ..registry import register, register_family
 
 
 def register_all() -> None:
     """Register the costs of this package's architectures, as a plugin's module registers its own."""
-    for module in iter_modules(__path__):
-        register(module.name, import_module(f"{__name__}.{module.name}").ENTRY)
+    for found in iter_modules(__path__):
+        module = import_module(f"{__name__}.{found.name}")
+        if hasattr(module, "entry"):
+            register_family(found.name, module.entry)
+        else:
+            register(found.name, module.ENTRY)

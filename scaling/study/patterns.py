@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from arch.config import OF_ALL, reads
 from arch.errors import InputError, nearest, shown
 from arch.presets import ALL_SIZES
-from arch.registry import KNOWN, meant, register_pattern, resolved
+from arch.registry import KNOWN, architecture, in_family, meant, register_pattern, resolved
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
@@ -47,21 +47,30 @@ def _read(raw: Any) -> Patterns:
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
+        label = keys.label or name
+        if (first := labels.setdefault(label.lower(), name)) != name:
+            refuse_at(f"{label!r} is also {first}'s: give another", name, "label")
         own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         patterns[name] = keys.model_dump() | {"own": own}
         try:
             register_pattern(name, **patterns[name])
         except InputError as error:
             refuse_at(str(error), name)
-        if (first := labels.setdefault((keys.label or name).lower(), name)) != name:
-            refuse_at(f"label {keys.label or name!r} is that of {first}: choose another", name)
     return patterns
 
 
 def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
     """The fields of a kind of layers."""
     arch = resolved(kind)
-    if arch not in KNOWN:
+    options: dict[str, Any] = {}
+    if in_family(arch) and isinstance(fields, dict):
+        try:
+            names = architecture(arch).options.names()
+        except InputError as error:
+            refuse_at(str(error), name, kind)
+        options = {field: fields[field] for field in fields if field in names}
+        fields = {field: fields[field] for field in fields if field not in names}
+    elif arch not in KNOWN:
         refuse_at(f"unknown key {kind!r}{meant(str(kind), [*Keys.model_fields, *KNOWN])}", name)
     section = model_changes()
     for field in fields if isinstance(fields, dict) else ():
@@ -77,7 +86,7 @@ def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
         if field in (*OF_ALL, "n_layers") or not reads(arch, field):
             what = "is of the whole model: give it in model" if reads(arch, field) else f"means nothing to {arch}"
             refuse_at(what, name, kind, field)
-    return own
+    return own | options
 
 
 def _plain(patterns: Patterns) -> dict[str, Any]:

@@ -32,6 +32,8 @@ WIDE = {"d_model": 1024, "n_heads": 2, "n_layers": 1}
 LONG = [
     *((arch, (1500, {})) for arch in ARCHS),
     *((arch, (300, WIDE)) for arch in ("tnl", "hgrn2", "cosformer2", "mamba2", "gla", "retnet")),
+    *((arch, (300, WIDE)) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
+    *((arch, (300, {"n_heads": 3})) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
     ("cosformer2", (300, WIDE | {"n_heads": 4})),
     ("cosformer2", (300, WIDE | {"lrpe": "half"})),
     ("cosformer2", (1500, {"lrpe": "half"})),

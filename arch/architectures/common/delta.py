@@ -13,11 +13,14 @@ from ...model.norms import Norm
 from ...ops import gated_delta
 from ...ops.common import accumulator, full_precision
 from ...ops.fused.linear import columns, fused_linear
+from ...ops.fused.pointwise import uses_kernels
 from .delta_shape import convolved, keys, values
 from .ssm import CausalConv, reset_dt_bias
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
+
+EPS = 1e-6  # of the squared length of a query or key
 
 
 class DeltaMixer(Mixer):
@@ -112,8 +115,16 @@ class DeltaMixer(Mixer):
         return out.transpose(1, 2)
 
 
-@full_precision
 def unit(x: Tensor, length: float = 1.0) -> Tensor:
-    """x [.., p] at this length, fp32 (fp64 for fp64)."""
+    """x [B, T, H, p] at this length, in x's dtype."""
+    if uses_kernels(x):
+        from ...ops.fused.triton.rows import Unit
+
+        return Unit.apply(x, length, EPS)
+    return plain_unit(x, length)
+
+
+@full_precision
+def plain_unit(x: Tensor, length: float) -> Tensor:
     wide = x.to(accumulator(x))
-    return wide * (length * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6))
+    return (wide * (length * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPS))).to(x.dtype)
