@@ -9,7 +9,7 @@ from typing import Any
 
 from .architectures import register_all
 from .errors import InputError, nearest
-from .options import COMMON, Options, check_choice, check_float, check_size, kind_of
+from .options import COMMON, TYPES, Options, check_choice, check_float, check_size, kind_of
 from .registry import ARCHITECTURES, architecture, archs_with, has_option, kinds_of
 from .registry import NORMS as NORMS
 
@@ -138,9 +138,9 @@ class ModelConfig:
         options.check(self)
         missing = {name: value for name, value in options.derived(self).items() if getattr(options, name) is None}
         fill(self, "options", dataclasses.replace(options, **missing))
-        for name, value in dataclasses.asdict(self.options).items():
-            if value is None:
-                raise InputError(f"model.{name}: {own.options.__name__}.derived must give its value")
+        for field in dataclasses.fields(self.options):
+            if getattr(self.options, field.name) is None and kind_of(field) in TYPES:
+                raise InputError(f"model.{field.name}: {own.options.__name__}.derived must give its value")
 
     @property
     def head_dim(self) -> int:
@@ -168,6 +168,12 @@ class ModelConfig:
     def constant_state(self) -> bool:
         """Whether the decode state has the same size after any number of tokens."""
         return all(architecture(kind.arch).constant_state for kind in self.kinds)
+
+    def check_device(self, on_a_gpu: bool) -> None:
+        """Raise InputError where some of its layers run on GPUs alone, and this is none."""
+        alone = [kind.arch for kind in self.kinds if architecture(kind.arch).gpus_alone]
+        if alone and not on_a_gpu:
+            raise InputError(f"architecture {self.arch!r}: layers {alone[0]} run on GPUs alone, and there is none here")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the common fields, then the architecture's options, or the layers of a pattern with the fields of

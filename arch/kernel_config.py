@@ -254,6 +254,48 @@ def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) ->
 
 
 @dataclass(frozen=True)
+class DeltaConfig:
+    """Of `gated_delta` with decays by head."""
+
+    chunk: int
+    operands_tile: tuple[int, int]  # [d_k, d_v] that a chunk's operands are made of at a time
+    operands_warps: int
+    block: int  # rows of the blocks on the diagonal of a chunk's matrix that are inverted side by side
+    run_tile: int  # columns of the values in a program of the runs through time
+    run_warps: int
+    run_stages: int
+    gradient_tile: tuple[int, int]  # [d_k, d_v]
+    gradient_warps: int
+    gradient_stages: int
+    arch: str | None  # as in GatedConfig
+    tma: bool  # whether tensors go to the runs and the gradients as descriptors for Hopper's copy engine
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return {} if self.arch is None else {"arch": self.arch}
+
+
+def delta_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> DeltaConfig:
+    own = hopper and not exact
+    stages = 3 if key_dim == value_dim == 128 else 2  # the rest was not measured with three
+    rules = DeltaConfig(
+        chunk=32 if exact else 64,
+        operands_tile=(min(key_dim, 32 if exact else 128), min(value_dim, 32 if exact else 128)),
+        operands_warps=4,
+        block=16,
+        run_tile=min(value_dim, 32 if exact else 64),
+        run_warps=8 if key_dim > 128 and not exact else 4,
+        run_stages=1 if exact or key_dim > 128 else stages,
+        gradient_tile=(min(key_dim, 16 if exact else 64), min(value_dim, 16 if exact else 64)),
+        gradient_warps=4,
+        gradient_stages=1 if exact else stages,
+        arch=None if own else "sm80",
+        tma=own,
+    )
+    return replace(rules, **_override) if _override else rules
+
+
+@dataclass(frozen=True)
 class MlpConfig:
     """Of the gated MLP's products with the gate inside (ops/fused/triton/mlp_parts.py), in 208 to 224 KB of memory."""
 

@@ -1,7 +1,7 @@
 """The architectures by name: those of this package (architectures/) and those that plugins register, in one table.
 
 This module imports no torch: it has an architecture's name, label and colour, its options, and its shapes at the named
-sizes. The mixer is imported when a model is built; costs are registered with flops.register. ADDING.md is the guide.
+sizes. The mixer is imported when a model is built; costs are registered with flops.register. Guide: docs/adding.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
 @dataclass(frozen=True)
 class Architecture:
     """The arguments of `register`; module: the caller; plugin: the module to import for this architecture, None for one
-    of this package. layers, own: of a pattern, as `register_pattern` takes them."""
+    of this package. gpus_alone: its mixer runs on GPUs alone. layers, own: of a pattern, as `register_pattern` takes
+    them."""
 
     name: str
     mixer: Callable[[], type[Mixer]]
@@ -61,11 +62,13 @@ class Architecture:
     in_patterns: bool
     module: str
     plugin: str | None
+    gpus_alone: bool = False
     layers: tuple[str, ...] = ()
     own: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
 
 ARCHITECTURES: dict[str, Architecture] = {}
+FAMILIES: dict[str, Callable[[str], Architecture]] = {}  # by prefix, of names prefix:NAME, which are no list
 KNOWN = ARCHITECTURES.keys()  # a view: a plugin's name is in it as soon as it is registered
 
 
@@ -125,7 +128,7 @@ def register(
         raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
     for own in (label or name, *aliases):
         for other in ARCHITECTURES.values():
-            if other.name != name and own.lower() in (other.name, other.label.lower(), *other.aliases):
+            if other.name != name and own.lower() in _names(other):
                 raise InputError(f"architecture {name!r}: {own!r} is also {other.name}: choose another label or alias")
     _check_options(name, options)
     for key in ladder or {}:
@@ -165,12 +168,16 @@ def register_pattern(
     names, fields = tuple(map(resolved, layers)), {resolved(kind): given for kind, given in (own or {}).items()}
     if not PATTERN_NAME.fullmatch(name):
         raise InputError(f"{name!r}: a name is small letters, digits, _ and -, and begins with a letter")
-    if name in ARCHITECTURES and not ARCHITECTURES[name].layers:
-        raise InputError(f"{name!r} is the name of an architecture already: choose another")
+    for new in (name, label or name):
+        names_taken = (x for known in ARCHITECTURES.values() if not known.layers for x in _names(known))
+        if new.lower() in names_taken:
+            raise InputError(f"{new!r} is the name of an architecture already: choose another")
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"color {color!r} is not written as #rrggbb")
     if not names:
         raise InputError("layers: name the architecture of each layer of a period")
+    if len(fields) < len(own or {}):
+        raise InputError(f"{', '.join(own or {})}: two of these are one architecture: give its fields once")
     for kind in (*names, *fields):
         known = architecture(kind)
         if known.layers:
@@ -199,6 +206,27 @@ def register_pattern(
     )
 
 
+def register_family(prefix: str, kind: Callable[[str], Architecture]) -> None:
+    """Add the architectures `prefix`:NAME, kinds of layers of patterns. kind(prefix:NAME): the architecture; raises
+    InputError for a NAME that is none."""
+    FAMILIES[prefix] = kind
+
+
+def in_family(name: str) -> bool:
+    """Whether `name` is one of a family's, known or not."""
+    return name.partition(":")[0] in FAMILIES and ":" in name
+
+
+def member(name: str) -> str:
+    """NAME of prefix:NAME."""
+    return name.partition(":")[2]
+
+
+def _names(known: Architecture) -> tuple[str, ...]:
+    """What people call an architecture, in small letters."""
+    return (known.name, known.label.lower(), *known.aliases)
+
+
 def pattern_fields(name: str) -> dict[str, Any]:
     """A pattern as a study file has it; empty of any other architecture."""
     pattern = architecture(name)
@@ -216,7 +244,9 @@ def _period(layers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def resolved(name: str) -> str:
-    """The architecture of which `name` is an alias, in small letters; else `name`."""
+    """The architecture of which `name` is an alias, in small letters; else `name`, of a family as it is."""
+    if in_family(name.strip()):
+        return name.strip()
     lower = name.strip().lower()
     if lower in KNOWN:
         return lower
@@ -260,6 +290,8 @@ def _check_options(name: str, options: type[Options]) -> None:
 
 def architecture(name: str) -> Architecture:
     """The architecture of that name. Raises InputError for an unknown one."""
+    if isinstance(name, str) and in_family(name):
+        return FAMILIES[name.partition(":")[0]](name)
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise InputError(f"unknown architecture {name!r}{nearest(str(name), list(KNOWN))}")
     return ARCHITECTURES[name]
@@ -272,7 +304,7 @@ def plugins() -> tuple[str, ...]:
 
 def has_option(arch: str, name: str) -> bool:
     """Whether an architecture, or one of a pattern's kinds, has an option of that name."""
-    return any(name in ARCHITECTURES[kind].options.names() for kind in kinds_of(arch))
+    return any(name in architecture(kind).options.names() for kind in kinds_of(arch))
 
 
 def archs_with(name: str) -> tuple[str, ...]:
@@ -286,7 +318,7 @@ def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
     for size, config in models:
         for kind in config.kinds:
             by_kind.setdefault((config.arch, kind.arch), []).append((size, kind))
-    rules = ((ARCHITECTURES[kind].warn, sized) for (_, kind), sized in by_kind.items())
+    rules = ((architecture(kind).warn, sized) for (_, kind), sized in by_kind.items())
     return [line for warn, sized in rules if warn is not None and (line := warn(sized)) is not None]
 
 
@@ -334,7 +366,13 @@ def require(archs: Iterable[str], plugin: str | None, where: str) -> None:
     """Raise InputError where an architecture of a model is not known, naming the plugin that it was saved with. This
     imports nothing: a file must not decide what code runs.
     """
-    arch = next((arch for arch in archs if arch not in KNOWN), None)
+    names = list(archs)
+    for name in filter(in_family, names):
+        try:
+            architecture(name)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+    arch = next((arch for arch in names if arch not in KNOWN and not in_family(arch)), None)
     if arch is None:
         return
     if plugin:

@@ -35,13 +35,6 @@ def matrices(n_layers: int, d_model: int, d_ffn: int) -> int:
     return n_layers * (4 * d_model**2 + 3 * d_model * d_ffn)
 
 
-def ffn_beside(mixer: int, d_model: int, d_ffn: int) -> int:
-    """The d_ffn of an MLP beside a mixer of so many weights that gives a layer 4 d^2 + 3 d g parameters, those of a
-    LLaMA's with g = `d_ffn`, to a multiple of 8, of 16 from a width of 256 on and of 64 from 1,024 on."""
-    step = 8 if d_model < 256 else 16 if d_model < 1024 else 64
-    return max(step, step * round((matrices(1, d_model, d_ffn) - mixer) / (3 * d_model) / step))
-
-
 def layers_at_paper_size(size: str) -> dict[str, int]:
     """The layers of models with a low-rank output gate: 25 at 410m, where the others have 26 (table 7)."""
     return {"n_layers": 25} if size == "410m" else {}

@@ -274,7 +274,7 @@ def measured(found: dict[tuple[str, str], Points], most: int, python: str | None
             rows += units(method, where, low, high, predicted, _targets(low, high, found[where], of_runs))
         if len(rows) > before:
             absent.pop(method, None)
-    answers = peers(python, [low for _, low, _ in cases]) if python else {}
+    answers = peers(python, [low for _, low, _ in cases], 1) if python else {}
     for package in PACKAGES:
         answer = answers.get(package, "absent" if python else "absent: no --python given")
         if isinstance(answer, str):

@@ -1,7 +1,7 @@
 """Fits tables by packages of others, under the Python that has them: JSON on standard input and output.
 
-Run by fits.py as a file; it imports nothing of this project. {"tables": [{"n", "d", "loss"}]} becomes {package:
-[{"params", "intervals", "seconds"}]} or {package: reason}.
+Run by fits.py as a file; it imports nothing of this project. {"tables": [{"n", "d", "loss"}], "draws"} becomes
+{package: [{"params", "intervals", "seconds"}]} or {package: reason}. draws: of each table, for intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Table = dict[str, list[float]]
 GRID = {"E": (1.0, 2.0), "a": (3.0, 8.0), "b": (3.0, 8.0), "alpha": (0.2, 0.5), "beta": (0.2, 0.5)}
 
 
-def chinchilla(table: Table) -> dict[str, Any]:
+def chinchilla(table: Table, draws: int) -> dict[str, Any]:
     """`chinchilla`: BFGS from 32 starts, its log_huber with delta 1e-3 in the place of its default, an asymmetric
     absolute error that fits another thing (the floor)."""
     core, metrics = importlib.import_module("chinchilla.core"), importlib.import_module("chinchilla._metrics")
@@ -32,8 +32,8 @@ def chinchilla(table: Table) -> dict[str, Any]:
     return {"params": fit.params, "intervals": {}}
 
 
-def simple_scaling_laws(table: Table) -> dict[str, Any]:
-    """`simple-scaling-laws`: its law separable-power, 1,000 draws."""
+def simple_scaling_laws(table: Table, draws: int) -> dict[str, Any]:
+    """`simple-scaling-laws`: its law separable-power."""
     package, frames = importlib.import_module("simple_scaling_laws"), importlib.import_module("polars")
     rows = {
         "training_run_id": [f"r{i}" for i in range(len(table["n"]))],
@@ -42,7 +42,7 @@ def simple_scaling_laws(table: Table) -> dict[str, Any]:
         "dataset_size__d": table["d"],
         "test_loss__nats": table["loss"],
     }
-    model = package.fit(frames.DataFrame(rows), law="separable-power", n_draws=1000, seed=0)
+    model = package.fit(frames.DataFrame(rows), law="separable-power", n_draws=draws, seed=0)
     fit = model.fits["test_loss__nats"]
     reference = importlib.import_module("simple_scaling_laws.model").raw_scale_params
     raw = reference(model.law, fit.params, model._reference)
@@ -55,7 +55,7 @@ PACKAGES = {"chinchilla": chinchilla, "simple_scaling_laws": simple_scaling_laws
 
 
 def main() -> None:
-    tables = json.load(sys.stdin)["tables"]
+    request = json.load(sys.stdin)
     results: dict[str, Any] = {}
     for name, fit in PACKAGES.items():
         try:
@@ -64,10 +64,10 @@ def main() -> None:
             results[name] = f"absent: {error}"
             continue
         rows = []
-        for table in tables:
+        for table in request["tables"]:
             start = time.perf_counter()
             try:
-                row = fit(table)
+                row = fit(table, request["draws"])
             except Exception as error:  # whatever a package of others raises is its result
                 row = {"failed": f"{type(error).__name__}: {error}"}
             rows.append(row | {"seconds": time.perf_counter() - start})

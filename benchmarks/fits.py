@@ -56,10 +56,14 @@ def ours(points: Points, objective: str) -> dict[str, Any]:
     return {"params": fit.surface.to_dict(), "intervals": intervals, "seconds": time.perf_counter() - start}
 
 
-def peers(python: str, tables: Sequence[Points]) -> dict[str, Any]:
-    """{package: its rows, or why there are none}. Raises InputError where `python` fails."""
+def peers(python: str, tables: Sequence[Points], draws: int) -> dict[str, Any]:
+    """{package: its rows, or why there are none}. draws: of each table, for intervals.
+
+    Raises InputError where `python` fails.
+    """
     request = {
-        "tables": [{"n": p.n_params.tolist(), "d": p.n_tokens.tolist(), "loss": p.loss.tolist()} for p in tables]
+        "tables": [{"n": p.n_params.tolist(), "d": p.n_tokens.tolist(), "loss": p.loss.tolist()} for p in tables],
+        "draws": draws,
     }
     done = subprocess.run(
         [python, str(PEERS)],
@@ -134,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     for objective in (HUBER, *(name for name in OBJECTIVES if name != HUBER)):
         rows = [ours(points, objective) for points in tables]
         print("\n".join(report(f"ours, {objective}", rows, tables, options.csv is not None)), flush=True)
-    others = peers(options.python, tables) if options.python else {"others": "absent: no --python given"}
+    others = peers(options.python, tables, 1000) if options.python else {"others": "absent: no --python given"}
     for name, rows_or_reason in others.items():
         print("\n".join(report(name, rows_or_reason, tables, options.csv is not None)))
 

@@ -125,6 +125,18 @@ def _fla_hgrn1(*shape: int) -> Run:
     return run
 
 
+def _fla_gated_deltanet(*shape: int) -> Run:
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    return lambda x: chunk_gated_delta_rule(*x[:3], x[4], x[3], scale=1.0)[0]
+
+
+def _fla_deltanet(*shape: int) -> Run:
+    from fla.ops.delta_rule import chunk_delta_rule
+
+    return lambda x: chunk_delta_rule(*x, scale=1.0)[0]
+
+
 PEERS = ("fla", "mamba_ssm")
 RUNS: dict[str, dict[str, Callable[..., Run]]] = {
     "hgrn2": {"fla": _fla_hgrn2},
@@ -133,6 +145,8 @@ RUNS: dict[str, dict[str, Callable[..., Run]]] = {
     "cosformer2": {"fla": _fla_cosformer2},
     "cosformer2-doubled": {"fla": _fla_doubled},
     "mamba2": {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
+    "gated-deltanet": {"fla": _fla_gated_deltanet},
+    "deltanet": {"fla": _fla_deltanet},
     "hgrn1": {"fla": _fla_hgrn1},
     "mamba1": {"mamba_ssm": peer_scan},
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -140,6 +141,10 @@ def claims(design: str, kind: str, seed: int) -> Iterator[Claimed]:
             yield of(claim, "ranking", claim.what.startswith("first") == (higher > 0), abs(higher) >= PROMISED)
 
 
+def _claims(study: tuple[str, str, int]) -> list[Claimed]:
+    return list(claims(*study))
+
+
 def _is_n_opt(claim: Claim, world: World) -> bool:
     return abs(math.log(claim.value) - float(world.log_n_opt(math.log(claim.c)))) <= math.log(RIGHT)
 
@@ -166,16 +171,13 @@ def table(computed: list[Claimed]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser("python -m benchmarks.verdicts", __doc__)
     parser.add_argument("--worlds", type=int, default=20, help="of each kind and design (20)")
+    parser.add_argument("--processes", type=int, default=1, help="that draw studies side by side (1)")
     parser.add_argument("--json", type=Path, help="every claim, as JSON")
     options = parser.parse_args(arguments)
-    at_least_one(options, "worlds")
-    computed = [
-        claim
-        for design in DESIGNS
-        for kind in KINDS
-        for seed in range(options.worlds)
-        for claim in claims(design, kind, seed)
-    ]
+    at_least_one(options, "worlds", "processes")
+    studies = [(design, kind, seed) for design in DESIGNS for kind in KINDS for seed in range(options.worlds)]
+    with ProcessPoolExecutor(options.processes) as pool:
+        computed = [claim for made in pool.map(_claims, studies, chunksize=5) for claim in made]
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(one) for one in computed]), encoding="utf-8")
     print("\n".join(table(computed)))

@@ -10,9 +10,11 @@ Names: d width, h heads, p = d/h, T tokens, C chunk, N states, w tensors as wide
 
 from __future__ import annotations
 
+import math
+
 from arch.config import ModelConfig
 
-from .cores import chunks
+from .cores import chunks, power_of_two
 
 Bytes = dict[str, float]
 F = 4.0
@@ -49,7 +51,31 @@ def chunked(cfg: ModelConfig, T: int, keys: int, values: int, learned: bool) -> 
     }
 
 
+def gated_chunks(cfg: ModelConfig, T: int, keys: int, values: int) -> Bytes:
+    """gated_attention, fp32: q, k, the gates from and to the chunk's ends, both decayed (`keys` wide, all heads), v
+    (`values`); of each of the log2(C) levels the two decayed halves and their decays; scores, and states twice, as
+    their decays are learned."""
+    parts = [(power_of_two(rows), count) for rows, count in chunks(T, cfg.chunk_size)]
+    rows, states = sum(r * count for r, count in parts), sum(count for _, count in parts)
+    return {
+        "mixer.core": F * (rows * (6 * keys + values) - unread_rows(parts) * keys),
+        "mixer.levels": 2 * F * keys * sum(r * count * math.log2(r) for r, count in parts),
+        "mixer.scores": F * sum(r * r * count for r, count in parts) * cfg.n_heads,
+        "mixer.states": F * (2 * states - 1) * keys * values / cfg.n_heads,
+    }
+
+
 def gated_output(cfg: ModelConfig, T: int, a: int) -> Bytes:
     """Of an output gate of low rank: x, its low-rank projection, sigmoid, Norm(o) and their product."""
     d = cfg.d_model
     return {"mixer.norm": T * norm(cfg, d), "mixer.projections": a * T * (2 * d + int(cfg.options.gate_rank) + 2 * d)}
+
+
+def gated_heads(cfg: ModelConfig, T: int, a: int, values: int) -> Bytes:
+    """Of a norm of each head and an output gate with silu, all heads' `values` wide: x; the gate before and behind
+    silu, Norm(o) and their product."""
+    return {
+        "mixer.norm": T * cfg.n_heads * norm(cfg, values // cfg.n_heads),
+        "mixer.projections": a * T * (cfg.d_model + values),
+        "mixer.activation": 3.0 * a * T * values,
+    }

@@ -3,7 +3,7 @@
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
 gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps, Tpe's learned poles and
-the delta rule have no kernel: their lines are those of the plain form. Segments and chunks are those of
+the delta rule by channel have no kernel: their lines are those of the plain form. Segments and chunks are those of
 arch/kernel_config.py that ask neither for the GPU nor for its assembler, so that all GPUs keep the same;
 `training_memory` names what does not.
 
@@ -14,7 +14,7 @@ for one sequence.
 from __future__ import annotations
 
 from arch.config import ModelConfig
-from arch.kernel_config import decay_config, decay_segments, gated_chunk, loss_rows
+from arch.kernel_config import WIDEST_HEAD, decay_config, decay_segments, gated_chunk, gated_config, loss_rows
 
 from . import activations
 from .activations import Bytes, F
@@ -58,12 +58,52 @@ def decay(cfg: ModelConfig, T: int, a: int, B: int, keys: int, values: int, deca
     }
 
 
+def gated(cfg: ModelConfig, T: int, size: float, keys: int, values: int) -> Bytes:
+    """gated_attention of operands of `size` bytes a number, heads of `keys` and `values` channels (powers of two), but
+    for its operands: inter-chunk decays, ways (int32), states and scores of the chunks."""
+    h, (rows, count) = cfg.n_heads, chunks_of(T, int(size))
+    return {
+        "mixer.inter_chunk_decays": 3 * F * h * count * keys,
+        "mixer.ways": 4 * h * count * (keys // gated_config(keys, values, size == F, hopper=True).operands_tile),
+        "mixer.states": size * h * count * keys * values,
+        "mixer.scores": size * h * count * rows * rows,
+    }
+
+
+def delta(cfg: ModelConfig, T: int, a: int, key_dim: int, value_dim: int, decayed: bool) -> Bytes:
+    """gated_delta with a decay by head and step, or none: q and k, and v where it is filled up; of every chunk keys by
+    the inverse and the rows written, scores by the inverse, the state before it; of decays four numbers a row."""
+    rows, count = chunks_of(T, a)
+    keys, values = padded(key_dim), padded(value_dim)
+    filled = values if values != value_dim else 0
+    each = a * cfg.n_heads
+    return {
+        "mixer.core": each * (T * (2 * keys + filled) + count * rows * (keys + values)),
+        "mixer.scores": each * count * rows**2,
+        "mixer.states": each * count * keys * values,
+        "mixer.decays": 4 * F * cfg.n_heads * count * rows * decayed,
+    }
+
+
 def gated_output(cfg: ModelConfig, T: int, a: int) -> Bytes:
     """Of an output gate of low rank: x, its low-rank projection, the gate's logits, o and what is made of them
     (LayerNorm: sigmoid and Norm(o) apart)."""
     d = cfg.d_model
     wide = 4 if cfg.norm == "layer" else 3
     return {"mixer.norm": T * norm(cfg, d, a), "mixer.projections": a * T * (wide * d + int(cfg.options.gate_rank))}
+
+
+def gated_heads(cfg: ModelConfig, T: int, a: int, values: int) -> Bytes:
+    """Of a norm of each head and an output gate with silu: x, the gate's logits, Norm(o) and the product. LayerNorm of
+    fp32 keeps o as the kernels give it, its heads filled up."""
+    head, filled = values // cfg.n_heads, 0.0
+    if cfg.norm == "layer" and a == F and padded(head) <= WIDEST_HEAD:
+        filled = F * (padded(head) - head)
+    return {
+        "mixer.norm": T * cfg.n_heads * (norm(cfg, head, a) + filled),
+        "mixer.projections": a * T * (cfg.d_model + values),
+        "mixer.activation": 2.0 * a * T * values,
+    }
 
 
 def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:

@@ -29,6 +29,7 @@ from .registry import entries_of, entry_of
 CONVENTIONS = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")
 RECORDED = ("paper", "exact", "6nd")  # those of `cost_table`, which run.json keeps
 OF_THE_PAPER = ("paper", "appendix")  # those that cover its architectures alone
+OF_PRODUCTS = ("executed", "exact")  # those that need the products of every sequence operation
 PASSES = ("train", "forward", "backward")
 RECOMPUTE = ("none", "layers")
 SOFTMAX_MASKED = "mixer.softmax.masked"
@@ -112,13 +113,14 @@ def _costs_as_published(entry: Entry, cfg: ModelConfig) -> bool:
 
 def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
     """The conventions under which `cfg` has a FLOP count: all, but for those of the paper outside its architectures,
-    and for their ablations that change the matrix products."""
+    and for their ablations that change the matrix products, and for those of products where some are not known."""
     entries = entries_of(cfg)
     paper, appendix = (
         all(part is not None for part in parts) for parts in zip(*((e.paper, e.appendix) for e in entries), strict=True)
     )
     published = (paper or appendix) and costs_as_published(cfg)
     covers = {"paper": published and paper, "appendix": published and appendix}
+    covers |= dict.fromkeys(OF_PRODUCTS, all(entry.core is not None for entry in entries))
     return tuple(name for name in CONVENTIONS if covers.get(name, True))
 
 
@@ -133,6 +135,11 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
     context = cfg.context_length if context_length is None else context_length
     for name, value in (("context length", context), ("number of sequences", sequences)):
         require_count(name, value)
+    unknown = [kind.arch for kind in cfg.kinds if entry_of(kind.arch).core is None]
+    if convention in OF_PRODUCTS and unknown:
+        raise InputError(
+            f"convention {convention!r} has no formula for {unknown[0]}: use {' or '.join(conventions_of(cfg))}"
+        )
     if convention in OF_THE_PAPER and convention not in conventions_of(cfg):
         published = costs_as_published(cfg) or any(entry.paper is None for entry in entries_of(cfg))
         used = [(k, v, kind.options) for kind in cfg.kinds for k, v in kind.identity().items()]

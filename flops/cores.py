@@ -53,27 +53,30 @@ def decay_excess(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | 
     return {"mixer.state.unread": -product * (reads + updates)}
 
 
-def gated_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """gated_attention in chunks, the scores by halves; keys and values are p wide.
+def gated_core(cfg: ModelConfig, context: int, key_dim: int | None = None) -> dict[str, float]:
+    """gated_attention in chunks, the scores by halves; values are p wide, keys k (default: as wide).
 
     The scores of a chunk of C rows come from blocks of m = 1, 2, 4 .. C/2 rows: at each level C/2m products of m late
-    queries with m early keys, 2mmp each, so Cmp a level and C(C-1)p in all (the diagonal is an element-wise product).
-    Then scores v 2CCp, q S 2Cpp and k^T v 2Cpp. A shorter last chunk is filled up to a power of two.
+    queries with m early keys, 2mmk each, so Cmk a level and C(C-1)k in all (the diagonal is an element-wise product).
+    Then scores v 2CCp, q S 2Ckp and k^T v 2Ckp. A shorter last chunk is filled up to a power of two.
     """
     p, h = float(cfg.head_dim), float(cfg.n_heads)
+    k = float(key_dim or p)
     inside = state = padding = 0.0
     for size, count in chunks(context, cfg.chunk_size):
         rows = power_of_two(size)
-        inside += h * count * size * (3.0 * rows - 1.0) * p
-        state += h * count * 4.0 * size * p * p
-        padding += h * count * (rows - size) * (3.0 * rows - 1.0 + 4.0 * p) * p
+        each = (rows - 1.0) * k + 2.0 * rows * p
+        inside += h * count * size * each
+        state += h * count * 4.0 * size * k * p
+        padding += h * count * (rows - size) * (each + 4.0 * k * p)
     return {"mixer.inside": inside, "mixer.state": state, "mixer.padding": padding}
 
 
-def gated_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
+def gated_excess(cfg: ModelConfig, context: int, key_dim: int | None = None) -> dict[str, float]:
     parts = [(power_of_two(rows), count) for rows, count in chunks(context, cfg.chunk_size)]
     reads, updates = unread(parts)
-    return {"mixer.state.unread": -2.0 * cfg.n_heads * cfg.head_dim**2 * (reads + updates)}
+    product = 2.0 * cfg.n_heads * (key_dim or cfg.head_dim) * cfg.head_dim
+    return {"mixer.state.unread": -product * (reads + updates)}
 
 
 def delta_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int, by_channel: bool) -> dict[str, float]:

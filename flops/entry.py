@@ -83,7 +83,8 @@ class Entry:
 
     matrices(cfg): weight matrices of one layer's token mixer, name -> size; each costs 2 x size FLOP a token.
     vectors(cfg): its other parameters (norm weights, angles), which enter no matrix product.
-    core(cfg, T): FLOP of one layer's sequence operation, forward, for one sequence of T tokens.
+    core(cfg, T): FLOP of one layer's sequence operation, forward, for one sequence of T tokens; None: not known, and
+    `exact` and `executed` count no model with such layers.
     once(cfg): parameters the model has once and not per layer, beside embedding, head and final norm.
     once_core(cfg, T): FLOP of those parts, forward, for one sequence of T tokens.
     setup(cfg, T): FLOP of products of parameters alone: spent once a pass, however many sequences it holds.
@@ -104,7 +105,7 @@ class Entry:
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]
-    core: Callable[[ModelConfig, int], Lines]
+    core: Callable[[ModelConfig, int], Lines] | None
     vectors: Callable[[ModelConfig], dict[str, int]] = nothing
     once: Callable[[ModelConfig], dict[str, int]] = nothing
     once_core: Callable[[ModelConfig, int], Lines] = no_core

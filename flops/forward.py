@@ -7,6 +7,7 @@ exceptions are lines of their own, `excess`. So no module can report another pas
 from __future__ import annotations
 
 from arch.config import ModelConfig
+from arch.errors import InputError
 
 from .entry import summed
 from .params import layer_matrices
@@ -31,7 +32,9 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
 def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
     """FLOP of one sequence in all layers of a kind, forward."""
     matrices = {name: 2.0 * size * context for name, size in layer_matrices(kind).items()}
-    return {name: flop * kind.n_layers for name, flop in (matrices | entry_of(kind.arch).core(kind, context)).items()}
+    if (core := entry_of(kind.arch).core) is None:
+        raise InputError(f"{kind.arch}: the FLOP of its sequence operation are not known")
+    return {name: flop * kind.n_layers for name, flop in (matrices | core(kind, context)).items()}
 
 
 def layers_backward(kind: ModelConfig, context: int) -> dict[str, float]:

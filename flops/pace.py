@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from arch.config import ModelConfig
 
-from .conventions import train_flops_per_token
+from .conventions import OF_PRODUCTS, train_flops_per_token
 from .hardware import Device
 from .registry import ENTRIES, entry_of
 
@@ -84,6 +84,8 @@ def pace(
         longest = paces[seconds.index(max(seconds))]
         return Pace(sum(seconds), longest.basis, longest.bound_by)
     cfg = cfg.kinds[0]
+    if entry_of(cfg.arch).core is None and convention in OF_PRODUCTS:
+        convention = "6nd_total"  # as if the sequence operation cost nothing
     flops = train_flops_per_token(cfg, convention) * step_tokens
     if device.unit == "core":
         step_s, known = _on_a_core(cfg, step_tokens, units, passes, flops, device.peak_flops_per_s, mfu)
@@ -110,8 +112,12 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
     device than an H200 tokens take longer by as much as its peak is lower."""
     own = entry_of(cfg.arch).times
     measured = [own.replayed] if own and own.replayed else [e.times.replayed for e in ENTRIES.values() if e.times]
-    core = 3 * cfg.n_layers * sum(entry_of(cfg.arch).core(cfg, cfg.context_length).values()) / cfg.context_length
-    rest = train_flops_per_token(cfg, "exact") - core
+    of_layer = entry_of(cfg.arch).core
+    if of_layer is None:
+        core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
+    else:
+        core = 3 * cfg.n_layers * sum(of_layer(cfg, cfg.context_length).values()) / cfg.context_length
+        rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
     seconds = []
     for step_ms, layer_ms, channel_ns, word_ns, core_share, share in filter(None, measured):

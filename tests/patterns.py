@@ -18,6 +18,9 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
     "mamba2": ({}, {"ssm_state": 4}, {"n_heads": 4, "norm_eps": 1e-3}),
     "mamba1": ({}, {"conv_width": 2}),
     "gated_deltanet": ({}, {"expand_v": 1, "n_heads": 4}, {"negative_eigenvalues": True, "conv_width": 1}),
+    "gla": ({}, {"gate_rank": 3, "n_heads": 4}, {"norm": "srms", "gate_temperature": 2}),
+    "retnet": ({}, {"expand_v": 1, "n_heads": 4}, {"norm": "layer", "d_ffn": 40}),
+    "deltanet": ({}, {"expand_v": 2, "norm": "srms"}, {"n_heads": 4, "conv_width": 2}),
     "kimi_delta": ({}, {"expand_v": 3, "gate_rank": 3}, {"norm": "layer", "d_ffn": 24}),
     "transformer": (
         {},

@@ -47,6 +47,8 @@ ALLOWED = {
     "flops": (
         *(*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
         *("arch.architectures.transformer.shape", "arch.architectures.common.delta_shape"),
+        *("arch.architectures.gla.shape", "arch.architectures.retnet.shape"),
+        "arch.architectures.fla.mixer",
     ),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),

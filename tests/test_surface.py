@@ -140,7 +140,7 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
 def imports() -> Iterator[str]:
     """What the guides' Python imports of these packages, and the arguments that it takes."""
     modules = {MIXER}
-    for page in (ROOT / "README.md", ROOT / "arch" / "ADDING.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M) if page.exists() else ():
             modules |= set(_imported(ast.parse(code)))
     modules |= {f"arch.ops.{name}" for name in importlib.import_module("arch.ops").__all__}

@@ -690,4 +690,5 @@ def _loss_law(minima: Minima, n_replicates: int, seed: int) -> Irreducible | tup
     root = np.linalg.cholesky(shared + np.diag(1e-9 * variance + 1e-24)) * math.sqrt(max(scale, 1.0))
     moved = rng.standard_normal((n_replicates, k)) @ root.T
     moved *= student_scale(rng, df, n_replicates)[:, None]
+    moved[np.abs(moved).max(1) > LARGEST] = np.nan  # losses that no run has, of one degree of freedom
     return fit_irreducible(log_c, np.exp(np.concatenate([log_loss[None], log_loss + moved])))

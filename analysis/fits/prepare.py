@@ -223,7 +223,8 @@ def under(points: Points, runs: pd.DataFrame, convention: str) -> Points | None:
 
 
 def no_formula(group: str, convention: str) -> str:
-    return f"{group}: the convention {convention} has no formula for it: --convention exact"
+    other = "6nd" if convention == "exact" else "exact"
+    return f"{group}: the convention {convention} has no formula for it: --convention {other}"
 
 
 def refuse_ends(table: RunTable) -> None:

@@ -131,17 +131,17 @@ class Rehearsal:
         return np.asarray(np.where(reach <= self.limit * (1 + 1e-9), wide, math.nan))
 
     def held(self, level: float = LEVEL) -> float | None:
-        """The mean over cuts of the share of values inside intervals that the other cuts give; None where fewer than
-        LEAST_CUTS other disjoint cuts are left."""
+        """The mean over cuts, weighted as in s, of the share of values inside intervals that the other cuts give; None
+        where fewer than LEAST_CUTS other disjoint cuts are left."""
         if self.n_cuts <= LEAST_CUTS:
             return None
-        shares = []
-        for cut in np.unique(self.at):
+        shares, cuts = [], np.unique(self.at)
+        for cut in cuts:
             mine = self.at == cut
             variance = self._variance(self.reach[mine], self.leverage[mine])
             wide = _times(self.n_cuts - 1, level) * self.scale(without=cut) * np.sqrt(variance)
             shares.append(float(np.average(np.abs(self.error[mine]) <= wide, weights=self.weight[mine])))
-        return float(np.mean(shares))
+        return float(np.average(shares, weights=self.n_runs[cuts] ** self.rule.by_runs))
 
     def reason(self, reach: float) -> str | None:
         """Why there is no interval at a reach; None where there is one."""

@@ -7,8 +7,9 @@ inside: N and D lie within what was trained, or beyond it by at most a factor of
 by which both grow with compute.
 fits: the points do not refute the form at 1%, by seeds or by a free exponent.
 rehearsed: laws fitted below cuts of the data give N_opt above them to a factor of 1.5 at this reach, the loss to 5%
-(analysis/fits/rehearsal.py).
-stable: without any one size N_opt changes by a factor of at most 1.3, the loss by no more than half its interval.
+(analysis/fits/rehearsal.py); and of the runs above the cuts 80% or more lay within the 90% intervals of other cuts.
+stable: by the changes without each size, added as independent errors are, N_opt moves by a factor of at most 1.5 less
+the rehearsed one, again as independent errors; the loss by no more than half its interval.
 
 A claim is believed where none fails and the last two were done. A law is believed up to the largest reach at which its
 claim is, and not at all where that at the largest compute fitted is not. docs/research/verdicts.md has how often
@@ -43,8 +44,8 @@ from arch.errors import InputError
 
 OUTSIDE = 1.2
 MISFIT = 0.01
-REHEARSED = 1.5
-STABLE = 1.3
+RIGHT = 1.5
+HELD = 0.8  # of runs in 90% intervals
 WIDE = 1.05
 Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
 
@@ -100,11 +101,15 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     reach = max(c / result.range[1], 1.0)
     n_opt = evidence.law(c)
     d_opt = c / float(cost.per_token(n_opt))
+    rehearsed = _rehearsed(evidence.rehearsal, reach, evidence.leverage(c))
+    error = math.log(rehearsed.value) if rehearsed.state == PASSED and rehearsed.value else 0.0
+    limit = math.exp(math.sqrt(max(math.log(RIGHT) ** 2 - error**2, 0.0)))
+    without = [(name, None if law is None else law(c)) for name, law in evidence.without]
     checks = (
         _inside(points, n_opt, d_opt, reach, "optimal "),
         _fits(result),
-        _rehearsed(evidence.rehearsal, reach, evidence.leverage(c)),
-        _stable(N_OPT, n_opt, [(name, None if law is None else law(c)) for name, law in evidence.without], STABLE),
+        rehearsed,
+        _stable(N_OPT, n_opt, without, limit),
     )
     return Claim(N_OPT, c, reach, n_opt, checks)
 
@@ -114,8 +119,12 @@ def judge_loss(known: Forecast, run: Rehearsed, fit: Fit | None) -> Claim:
     nothing tells whether the points refute its form)."""
     rehearsal = known.rehearsal(run.n_params)
     loss, high = run.loss.value or math.nan, run.loss.high
+    share = rehearsal.held()
     if high is None:
         rehearsed = Check("rehearsed", NOT_DONE, None, WIDE, run.sentence)
+    elif share is not None and share < HELD:
+        words = f"of the runs that were rehearsed {share:.0%} lay within such intervals (limit {HELD:.0%})"
+        rehearsed = Check("rehearsed", FAILED, share, HELD, words)
     else:
         words = (
             f"rehearsed at {rehearsal.n_cuts} disjoint cuts, the loss is right to {high / loss - 1:.1%} (limit "
@@ -211,17 +220,17 @@ def _fits(result: Fit | None) -> Check:
 def _rehearsed(rehearsal: Rehearsal | str, reach: float, leverage: float) -> Check:
     why = rehearsal if isinstance(rehearsal, str) else rehearsal.reason(reach)
     if why or isinstance(rehearsal, str):
-        return Check("rehearsed", NOT_DONE, None, REHEARSED, why or "")
+        return Check("rehearsed", NOT_DONE, None, RIGHT, why or "")
     factor = math.exp(float(rehearsal.half_width(reach, leverage)))
     words = (
-        f"rehearsed at {rehearsal.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit "
-        f"{REHEARSED:g})"
+        f"rehearsed at {rehearsal.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit {RIGHT:g})"
     )
-    return _check("rehearsed", factor, REHEARSED, words)
+    return _check("rehearsed", factor, RIGHT, words)
 
 
 def _stable(what: str, whole: float, without: Sequence[tuple[str, float | None]], limit: float) -> Check:
-    """without: by name of a size, the value without it (None: nothing is identified)."""
+    """without: by name of a size, the value without it (None: nothing is identified). What it changes without each of
+    them is added as independent errors are."""
     changes = []
     for name, value in without:
         if value is None or not _is_size(value):
@@ -229,12 +238,12 @@ def _stable(what: str, whole: float, without: Sequence[tuple[str, float | None]]
         changes.append((abs(math.log(value / whole)), name))
     if not changes:
         return Check("stable", NOT_DONE, None, limit, "there is one size")
-    change, name = max(changes)
-    if what == N_OPT:
-        words = f"by a factor of {math.exp(change):.2f} (limit {limit:g})"
-    else:
-        words = f"by {math.expm1(change):.1%} (limit {limit - 1:.1%})"
-    return _check("stable", math.exp(change), limit, f"without the size {name} {what} changes {words}")
+    change = math.sqrt(sum(one**2 for one, _ in changes))
+    by, most = f"a factor of {math.exp(change):.2f}", f"{limit:.2f}"
+    if what != N_OPT:
+        by, most = f"{math.expm1(change):.1%}", f"{limit - 1:.1%}"
+    words = f"over sizes left out in turn {what} moves by {by}, most without the size {max(changes)[1]} (limit {most})"
+    return _check("stable", math.exp(change), limit, words)
 
 
 def _of_surface(fit: ParametricFit) -> Evidence:

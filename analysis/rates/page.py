@@ -72,7 +72,9 @@ def verdict(fit: RatesFit) -> list[str]:
     if fit.laws:
         lines.append(f"laws of the learning rate: {', '.join(name_of(arch) for arch in fit.laws)}")
     lines += [f"no law of {name_of(arch)}: {why}" for arch, why in fit.without_law.items()]
-    lines += [_slopes(fit), *_far(fit)] if fit.alike else []
+    lines += [_slopes(fit)] if fit.alike else []
+    if fit.alike or any(law.left_out_far for law in fit.laws.values()):
+        lines += _far(fit)
     for arch, law in fit.laws.items():
         if law.misfit.p < 0.05:
             lines.append(

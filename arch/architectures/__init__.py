@@ -5,40 +5,20 @@ conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torc
 """
 
 from ..registry import ARCHITECTURES
-from .cosformer2 import CosFormer2Options
 from .cosformer2 import register_this as register_cosformer2
-from .gated_deltanet import GatedDeltaNetOptions
+from .deltanet import register_this as register_deltanet
+from .fla import register_this as register_fla
 from .gated_deltanet import register_this as register_gated_deltanet
-from .hgrn1 import HGRN1Options
+from .gla import register_this as register_gla
 from .hgrn1 import register_this as register_hgrn1
-from .hgrn2 import HGRN2Options
 from .hgrn2 import register_this as register_hgrn2
-from .kimi_delta import KimiDeltaOptions
 from .kimi_delta import register_this as register_kimi_delta
-from .llama import LlamaOptions
 from .llama import register_this as register_llama
-from .mamba1 import Mamba1Options
 from .mamba1 import register_this as register_mamba1
-from .mamba2 import Mamba2Options
 from .mamba2 import register_this as register_mamba2
-from .tnl import TNLOptions
+from .retnet import register_this as register_retnet
 from .tnl import register_this as register_tnl
-from .transformer import TransformerOptions
 from .transformer import register_this as register_transformer
-
-__all__ = [
-    "CosFormer2Options",
-    "GatedDeltaNetOptions",
-    "HGRN1Options",
-    "HGRN2Options",
-    "KimiDeltaOptions",
-    "LlamaOptions",
-    "Mamba1Options",
-    "Mamba2Options",
-    "TNLOptions",
-    "TransformerOptions",
-    "register_all",
-]
 
 ORDER = (  # of every list
     register_llama,
@@ -51,6 +31,10 @@ ORDER = (  # of every list
     register_transformer,
     register_gated_deltanet,
     register_kimi_delta,
+    register_gla,
+    register_retnet,
+    register_deltanet,
+    register_fla,
 )
 
 

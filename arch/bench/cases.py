@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..architectures.tnl.decays import log_decays
 from ..model.positions import cosine_pairs, rotation
-from ..ops import decay_attention, gated_attention
-from .floors import Products, decayed, floors, gated, softmax
+from ..ops import decay_attention, gated_attention, gated_delta
+from .floors import Products, decayed, delta, floors, gated, softmax
 from .scans import SCANS
 
 BACKENDS = ("triton", "chunk", "sdpa", "sdpa-flash", "sdpa-cudnn")
@@ -155,6 +155,16 @@ def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> lis
     return [q, k, normal(batch, length, heads, width), -nnf.softplus(normal(batch, length, heads) - 3)]
 
 
+def _gated_deltanet(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k, v = _given(batch, length, heads, width, normal)
+    beta, log_decay = torch.sigmoid(normal(batch, length, heads)), -nnf.softplus(normal(batch, length, heads) - 3)
+    return [nnf.normalize(q, dim=-1) / width**0.5, nnf.normalize(k, dim=-1), v, beta, log_decay]
+
+
+def _deltanet(*shape: Any) -> list[Tensor]:
+    return _gated_deltanet(*shape)[:4]
+
+
 def _sdpa(backend: str | None) -> Callable[..., Run]:
     def make(*shape: int) -> Run:
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -213,6 +223,20 @@ CASES = {
             _mamba2,
             _own(lambda x, backend: decay_attention(x[0], x[1], x[2], x[3], backend=backend)),
             decayed(keys=128),
+        ),
+        Case(
+            "gated-deltanet",
+            ("q", "k", "v", "beta", "log_decay"),
+            _gated_deltanet,
+            _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], x[4], backend=backend)),
+            delta,
+        ),
+        Case(
+            "deltanet",
+            ("q", "k", "v", "beta"),
+            _deltanet,
+            _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], backend=backend)),
+            delta,
         ),
         Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
     )

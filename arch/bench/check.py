@@ -23,7 +23,10 @@ from .cases import CASES, Case
 from .measure import RoundedProducts, device, failed, gradients, measure, relative, require_gpu
 
 SHORT, LONG = (1, 500, 8, 128), (4, 8192, 8, 128)  # rows, tokens, heads, width of a head: of errors, and of times
-CHECKED = ("hgrn2-silu", "hgrn2-far", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "hgrn1", "mamba1", "tpe")
+CHECKED = (
+    *("hgrn2-silu", "hgrn2-far", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "gated-deltanet"),
+    *("hgrn1", "mamba1", "tpe"),
+)
 # Kernels are wrong from so many times the error of PyTorch's products with the same roundings on, and from so much on:
 # the tests allow 1.5 times it, and what reads or sums wrong numbers is off by far more.
 TIMES, LEAST = 3.0, 1e-2

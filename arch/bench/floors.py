@@ -42,6 +42,14 @@ def gated(batch: int, length: int, heads: int, width: int) -> tuple[float, float
     return forward, 3 * forward
 
 
+def delta(batch: int, length: int, heads: int, width: int) -> tuple[float, float]:
+    """Of `gated_delta` with decays by head: q k^T, k k^T, scores of the rows written, W S, q S and k^T U; not the
+    solve, whose gradient is a product of the whole square. The first state has no gradient, the last no reader."""
+    tokens, state = batch * length * heads, batch * heads * CHUNK * width * width
+    forward = tokens * (6.0 * CHUNK * width + 6 * width * width)
+    return forward, 3 * forward + tokens * 4 * CHUNK * width - 6 * state
+
+
 def selective(states: int) -> Products:
     """Of `selective_scan`: a sum over states; backward the gradients of C, B and dt x."""
 

@@ -15,7 +15,10 @@ KINDS = (
     ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet", "project_silu")),
     ("optimizer", ("adam",)),
-    ("sequence kernels", ("gated_", "decay_", "rotary_", "activate", "carry", "scan", "selective", "filter")),
+    (
+        "sequence kernels",
+        ("gated_", "decay_", "delta_", "rotary_", "activate", "carry", "scan", "selective", "filter"),
+    ),
 )
 
 

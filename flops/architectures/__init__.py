@@ -1,26 +1,17 @@
-"""The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
+"""The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY; of a
+family, entry(name)."""
 
-from ..registry import register
-from . import cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "cosformer2",
-    "gated_deltanet",
-    "hgrn1",
-    "hgrn2",
-    "kimi_delta",
-    "llama",
-    "mamba1",
-    "mamba2",
-    "register_all",
-    "tnl",
-    "transformer",
-]
-
-MODULES = (cosformer2, gated_deltanet, hgrn1, hgrn2, kimi_delta, llama, mamba1, mamba2, tnl, transformer)
+from ..registry import register, register_family
 
 
 def register_all() -> None:
     """Register the costs of this package's architectures, as a plugin's module registers its own."""
-    for module in MODULES:
-        register(module.__name__.rpartition(".")[2], module.ENTRY)
+    for found in iter_modules(__path__):
+        module = import_module(f"{__name__}.{found.name}")
+        if hasattr(module, "entry"):
+            register_family(found.name, module.entry)
+        else:
+            register(found.name, module.ENTRY)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from arch.config import ModelConfig
-from arch.kernel_config import WIDEST_HEAD, gated_config
+from arch.kernel_config import WIDEST_HEAD
 
 from .. import by_kernels as kernels
-from ..activations import F, norm, unread_rows
+from ..activations import F, gated_chunks, norm
 from ..appendix import linear_attention, projections
-from ..cores import chunks, gated_core, gated_excess, power_of_two
+from ..cores import gated_core, gated_excess
 from ..entry import Entry, Lines, Memory, Times, norm_size, square
 from ..hgrn_gates import forget, lower_bound
 
@@ -31,28 +29,19 @@ def appendix_once(cfg: ModelConfig, n: int, sequences: int) -> Lines:
 
 
 def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
-    """q before silu; the gates; q, k, the gates from and to the chunk's ends, both decayed, v; of each of the log2(C)
-    levels the two decayed halves and their decays; scores, and states twice, as their decays are learned."""
-    d, h, p = cfg.d_model, cfg.n_heads, cfg.head_dim
-    parts = [(power_of_two(rows), count) for rows, count in chunks(T, cfg.chunk_size)]
-    rows = sum(r * count for r, count in parts)
-    levels = sum(r * count * math.log2(r) for r, count in parts)
+    """q before silu; the gates; the chunk form."""
+    d = cfg.d_model
     own = a * T * d if cfg.options.input_gate == "own" else 0.0
-    return {
+    return gated_chunks(cfg, T, d, d) | {
         "mixer.norm": T * norm(cfg, d),
         "mixer.projections": 2 * a * T * d + own,
         "mixer.activation": a * T * d if cfg.options.output_gate else 0.0,
         "mixer.gates": T * forget(cfg, d, cfg.options.input_gate == "tied"),
-        "mixer.core": F * (rows * 7 - unread_rows(parts)) * d,
-        "mixer.levels": 2 * F * levels * d,
-        "mixer.scores": F * sum(r * r * count for r, count in parts) * h,
-        "mixer.states": F * (2 * sum(count for _, count in parts) - 1) * p * d,
     }
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; inter-chunk decays,
-    ways (int32), states and scores of the chunks; o and Norm(o)."""
+    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; o and Norm(o)."""
     d, h, p = cfg.d_model, cfg.n_heads, kernels.padded(cfg.head_dim)
     lines = {"mixer.norm": T * kernels.norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
     if p > WIDEST_HEAD:
@@ -60,18 +49,11 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     own, filled = cfg.options.input_gate == "own", p != cfg.head_dim
     # what replaces q or k by ones has the stream's dtype, and all operands the widest one
     wide = F if kernels.stream(cfg, a) == F and (not cfg.options.output_gate or cfg.options.input_gate == "none") else a
-    rows, count = kernels.chunks_of(T, int(wide))
     lines["mixer.projections"] += a * T * d if own and (filled or wide > a) else 0.0  # its sigmoid
     constant = cfg.options.lower_bound == "only"  # log f of one token, copied to all only where heads are filled up
     gates = (F if constant else a) * T * h * p if filled or not constant else 0.0
-    return lines | {
-        "mixer.gates": gates,
-        "mixer.core": wide * T * h * p * (4 + (cfg.options.input_gate != "tied")),
-        "mixer.inter_chunk_decays": 3 * F * h * count * p,
-        "mixer.ways": 4 * h * count * (p // gated_config(p, p, wide == F, hopper=True).operands_tile),
-        "mixer.states": wide * h * count * p * p,
-        "mixer.scores": wide * h * count * rows * rows,
-    }
+    core = wide * T * h * p * (4 + (cfg.options.input_gate != "tied"))
+    return lines | kernels.gated(cfg, T, wide, p, p) | {"mixer.gates": gates, "mixer.core": core}
 
 
 ENTRY = Entry(

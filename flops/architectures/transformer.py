@@ -3,20 +3,13 @@ torch."""
 
 from __future__ import annotations
 
-from arch.architectures.transformer.shape import blocks, kv_width, projections
+from arch.architectures.transformer.shape import blocks, kv_width, matrices
 from arch.config import ModelConfig
 
 from .. import by_kernels as kernels
 from ..activations import F, norm
 from ..entry import Entry, Lines, Memory, norm_size
 from . import llama
-
-NAMES = {"query": "q", "key": "k", "value": "v", "gate": "g"}  # what the counts call the projections
-
-
-def matrices(cfg: ModelConfig) -> dict[str, int]:
-    sizes = {f"mixer.{NAMES[name]}": cfg.d_model * width for name, width in projections(cfg).items()}
-    return sizes | {"mixer.o": cfg.d_model**2}
 
 
 def core(cfg: ModelConfig, context: int) -> Lines:

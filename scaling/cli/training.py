@@ -16,7 +16,7 @@ from arch.errors import InputError
 from flops import cost_table
 from flops.tables import duration
 from jobs import records, slurm
-from jobs.local import Task, at_once, beside, describe_use, run_tasks
+from jobs.local import Task, at_once, beside, describe_use, run_tasks, visible_gpus
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
@@ -59,11 +59,14 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     ]
 
 
-def check_architectures(request: Request) -> list[str]:
+def check_architectures(request: Request, here: bool = True) -> list[str]:
     """The names of the architectures from outside of this package, and of patterns, that were checked; raises
-    InputError where one is not what it says it is (scaling.check)."""
-    if all(run.arch in ARCHS or not run.checked for run in request.runs):
+    InputError where one is not what it says it is (scaling.check). here: they are trained on this machine."""
+    if all(run.arch in ARCHS for run in request.runs):
         return []
+    if here:
+        for run in request.runs:
+            run.config.check_device(bool(visible_gpus()))
     from ..check import check_models
 
     return check_models(request.runs, request.study.path)

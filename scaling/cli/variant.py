@@ -19,7 +19,7 @@ from arch.config import means, reads
 from arch.errors import InputError, nearest
 from arch.registry import KNOWN, archs_with
 from data.files import write_bytes
-from flops import cost_table, count_params
+from flops import count_params, train_flops_per_token
 
 from ..study.axes import label_of, short
 from ..study.file import HINT, given_in, import_plugins, of_rounds, validate
@@ -326,4 +326,4 @@ def opened(request: Request, variant: Variant, match: str, dry_run: bool) -> Ite
 
 def exact(run: RunSpec) -> float:
     """Training FLOP a token, convention exact."""
-    return float(cost_table(run.config)["flops_per_token_train"]["exact"])
+    return train_flops_per_token(run.config, "exact")

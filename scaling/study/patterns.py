@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from arch.config import OF_ALL, reads
 from arch.errors import InputError, nearest, shown
 from arch.presets import ALL_SIZES
-from arch.registry import KNOWN, register_pattern, resolved
+from arch.registry import KNOWN, architecture, in_family, register_pattern, resolved
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
@@ -40,11 +40,15 @@ def _read(raw: Any) -> Patterns:
         return raw
     if not isinstance(raw, dict) or not all(isinstance(pattern, dict) for pattern in raw.values()):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
-    patterns = Patterns()
+    patterns, labels = Patterns(), dict[str, str]()
     for name, given in raw.items():
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
+        label = keys.label or name
+        if label in labels:
+            refuse_at(f"{label!r} is also {labels[label]}'s: give another", name, "label")
+        labels[label] = name
         own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         patterns[name] = keys.model_dump() | {"own": own}
         try:
@@ -57,7 +61,15 @@ def _read(raw: Any) -> Patterns:
 def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
     """The fields of a kind of layers."""
     arch = resolved(kind)
-    if arch not in KNOWN:
+    options: dict[str, Any] = {}
+    if in_family(arch) and isinstance(fields, dict):
+        try:
+            names = architecture(arch).options.names()
+        except InputError as error:
+            refuse_at(str(error), name, kind)
+        options = {field: fields[field] for field in fields if field in names}
+        fields = {field: fields[field] for field in fields if field not in names}
+    elif arch not in KNOWN:
         refuse_at(f"unknown key {kind!r}{nearest(str(kind), [*Keys.model_fields, *KNOWN])}", name)
     section = model_changes()
     for field in fields if isinstance(fields, dict) else ():
@@ -73,7 +85,7 @@ def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
         if field in (*OF_ALL, "n_layers") or not reads(arch, field):
             what = "is of the whole model: give it in model" if reads(arch, field) else f"means nothing to {arch}"
             refuse_at(what, name, kind, field)
-    return own
+    return own | options
 
 
 def _plain(patterns: Patterns) -> dict[str, Any]:

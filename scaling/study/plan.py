@@ -4,6 +4,7 @@ for reading. Imports no torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,13 +24,15 @@ from .schema import FORECAST, role_text
 from .spec import StudySpec
 
 MOST_LINES = 40
+UNKNOWN = "unknown"
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
 
 @dataclass(frozen=True)
 class RunPlan:
     """A run. n_tokens, n_steps, flops (by convention, those that cover its architecture): from the first token on, of a
-    branch that of its trunk; trained_tokens, spent_exact: what it takes itself. lr: None before it has one."""
+    branch that of its trunk; trained_tokens, spent_exact (nan: not known): what it takes itself. lr: None before it has
+    one."""
 
     run_id: str
     arch: str
@@ -74,14 +77,19 @@ class RunPlan:
             lr=None if run.is_pending else run.training.peak_lr,
             spec_hash=None if run.is_pending else run.spec_hash,
             flops={name: float(per_token) * run.n_tokens for name, per_token in per_token_of.items()},
-            spent_exact=float(per_token_of["exact"]) * run.trained_tokens,
+            spent_exact=float(per_token_of.get("exact", math.nan)) * run.trained_tokens,
             n_checkpoints=len(run.checkpoint_steps),
             checkpoint_bytes=bytes_of_checkpoints(run),
         )
 
+    @property
+    def exact(self) -> float:
+        """C under `exact`; nan: not known."""
+        return self.flops.get("exact", math.nan)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: FLOP keys name their convention."""
-        row = asdict(self)
+        row = asdict(self) | {"spent_exact": _or_none(self.spent_exact)}
         return row | {f"flops_{name}": value for name, value in row.pop("flops").items()}
 
 
@@ -114,13 +122,13 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         whole = self.flops_exact
-        totals = {"n_runs": len(self.runs), "n_tokens": self.n_tokens, "flops_exact": whole}
+        totals = {"n_runs": len(self.runs), "n_tokens": self.n_tokens, "flops_exact": _or_none(whole)}
         totals |= {"n_checkpoints": self.n_checkpoints, "checkpoint_bytes": self.checkpoint_bytes}
         return {
             "study": self.study.name,
             "directory": str(self.study.directory),
             "sets": list(self.study.sets),
-            "runs": [run.to_dict() | {"share": run.spent_exact / whole} for run in self.runs],
+            "runs": [run.to_dict() | {"share": _or_none(run.spent_exact / whole)} for run in self.runs],
             "totals": totals,
             "outlook": self.outlook,
             "notes": self.notes,
@@ -168,8 +176,8 @@ def _not_beyond(rows: Sequence[RunPlan]) -> list[str]:
         before: dict[str, float] = {}
         for row in rows:
             if (row.round or 0) < number:
-                before[row.arch] = max(before.get(row.arch, 0.0), row.flops["exact"])
-        inside = [row for row in rows if row.round == number and row.flops["exact"] <= before.get(row.arch, 0.0)]
+                before[row.arch] = max(before.get(row.arch, 0.0), row.exact)
+        inside = [row for row in rows if row.round == number and row.exact <= before.get(row.arch, 0.0)]
         if inside:
             earlier = " and rounds before" if number > 1 else ""
             lines.append(
@@ -220,11 +228,19 @@ def _table(groups: dict[str, list[RunPlan]], whole: float) -> str:
                 *[count(sum(run.trained_tokens for run in runs))] * branches,
                 _span([run.n_steps for run in ends], lambda steps: f"{steps:,}"),
                 _span([run.lr for run in runs], lambda rate: "law" if rate is None else f"{rate:g}"),
-                _span([run.flops["exact"] for run in ends], flop),
-                f"{sum(run.spent_exact for run in runs) / whole:.1%}",
+                _span([run.exact for run in ends], _flop),
+                UNKNOWN if math.isnan(whole) else f"{sum(run.spent_exact for run in runs) / whole:.1%}",
             ]
         )
     return text_table([*heads, "share"], lines)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _flop(value: float, digits: int = 3) -> str:
+    return UNKNOWN if math.isnan(value) else flop(value, digits)
 
 
 def _span(values: Sequence[Any], form: Callable[[Any], str]) -> str:
@@ -243,8 +259,8 @@ def _closing(plan: Plan, n_lines: int) -> list[str]:
         *[TOGETHER] * (n_lines < len(runs)),
         f"{counted(len(runs), 'run')}{about}, {count(plan.n_tokens)} tokens, "
         f"{counted(plan.n_checkpoints, 'checkpoint')} ({byte_size(plan.checkpoint_bytes)})",
-        f"{'spent' if n_branches else 'C'} = {flop(plan.flops_exact, 4)} FLOP exact "
-        f"({flop(plan.flops_exact / PF_DAY)} PF-days)",
+        f"{'spent' if n_branches else 'C'} = {_flop(plan.flops_exact, 4)} FLOP exact "
+        f"({_flop(plan.flops_exact / PF_DAY)} PF-days)",
         *plan.outlook,
         *_together(plan.notes),
         *(f"warning: {line}" for line in plan.warnings),

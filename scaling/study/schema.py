@@ -391,7 +391,7 @@ class StudyFile(Section):
     name: Name
     """The study's name, and the name of its folder below `out`."""
     plugins: Plugins = []
-    """Python modules that register architectures of their own: arch/ADDING.md."""
+    """Python modules that register architectures of their own: docs/adding.md."""
     architectures: PatternsOfStudy = Field(default_factory=Patterns)
     """Architectures whose layers are of several kinds, by name: `layers` names the architecture of each layer of a
     period, which every depth repeats (a list of all layers is one period); below an architecture's name stand the

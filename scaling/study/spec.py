@@ -15,7 +15,7 @@ from arch.amounts import counted
 from arch.config import PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.outside import modules_of
-from arch.registry import archs_with, kinds_of, plugins_of
+from arch.registry import archs_with, in_family, kinds_of, plugins_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
@@ -271,7 +271,7 @@ class StudySpec(StudyFile):
             corpus=self.corpus,
             training=resolved.training,
             recompute=self.jobs.recompute,
-            cuda_graphs=self.jobs.cuda_graphs,
+            cuda_graphs=self.jobs.cuda_graphs and not any(map(in_family, kinds_of(arch))),
             checked=self.jobs.checked,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,

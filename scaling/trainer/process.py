@@ -102,6 +102,7 @@ def _train(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
+    run.config.check_device(device == "cuda")
     _set_numerics(device, run.training.threads)
     if device == "cuda":
         from arch.no_compiler import keep_from_the_compiler

@@ -17,7 +17,7 @@ OPTIONS = sorted({name for arch in ARCHS for name in ARCHITECTURES[arch].options
 OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
 OTHER |= {"data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
 OTHER |= {"ssm_state": 5, "dt_rank": 3, "tpe_context": 7, "gate_rank": 3, "tpe_dim": 3, "tpe_residual": False}
-OTHER |= {"key_dim": 3, "expand_v": 3, "negative_eigenvalues": True}
+OTHER |= {"key_dim": 3, "expand_v": 3, "negative_eigenvalues": True, "gate_temperature": 3}
 OTHER |= {"rope_base": 5.0, "n_kv_heads": 2, "qk_norm": False, "window": 9, "attention_gate": True} | {
     name: valid[1] for name, valid in CHOICES.items()
 }

@@ -130,7 +130,7 @@ def commands_of(path):
     """The command lines of `scaling` and `flops` in a page's blocks of code, as words."""
     for line in path.read_text(encoding="utf-8").splitlines():
         match = re.match(r"(?:    |\$ )?(?:\.venv/bin/)?((?:scaling|flops) .*)", line)
-        if match and (line.startswith(("    ", "$ ")) or path.name == "ADDING.md"):
+        if match and line.startswith(("    ", "$ ")):
             yield shlex.split(match[1].partition("  #")[0].partition(" > ")[0].partition(" | ")[0])
 
 

@@ -112,6 +112,7 @@ OWN = {
     "attention_gate": st.booleans(),
     "expand_v": st.integers(1, 3),
     "negative_eigenvalues": st.booleans(),
+    "gate_temperature": st.integers(1, 20),
 }
 
 
@@ -238,6 +239,9 @@ NOT_IN_EXACT = {
     "mamba1": ["mixer.state.inputs"],
     "transformer": ["mixer.softmax.masked"],
     "gated_deltanet": ["mixer.solve.masked", "mixer.state.unread"],
+    "gla": ["mixer.state.unread"],
+    "retnet": ["mixer.state.unread"],
+    "deltanet": ["mixer.solve.masked", "mixer.state.unread"],
     "kimi_delta": ["mixer.solve.masked", "mixer.state.unread"],
 }
 

@@ -22,13 +22,18 @@ CASES = [
     ("mamba2", {"norm": "srms", "expand": 3, "conv_width": 1}),
     ("mamba2", {"conv_width": 5}),
     ("gated_deltanet", {"expand_v": 1, "n_heads": 4, "conv_width": 5}),
+    ("gla", {"gate_rank": 5, "n_heads": 4}),
+    ("retnet", {"expand_v": 1, "n_heads": 4}),
+    ("deltanet", {"expand_v": 2, "n_heads": 4, "conv_width": 5, "key_dim": 10}),
     ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5, "key_dim": 20}),
     *ABLATED,
 ]
 WIDE = {"d_model": 1024, "n_heads": 2, "n_layers": 1}
 LONG = [
     *((arch, (1500, {})) for arch in ARCHS),
-    *((arch, (300, WIDE)) for arch in ("tnl", "hgrn2", "cosformer2", "mamba2")),
+    *((arch, (300, WIDE)) for arch in ("tnl", "hgrn2", "cosformer2", "mamba2", "gla", "retnet")),
+    *((arch, (300, WIDE)) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
+    *((arch, (300, {"n_heads": 3})) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
     ("cosformer2", (300, WIDE | {"n_heads": 4})),
     ("cosformer2", (300, WIDE | {"lrpe": "half"})),
     ("cosformer2", (1500, {"lrpe": "half"})),

@@ -32,7 +32,8 @@ def test_every_architecture_has_every_target_from_1m_to_10b():
             if arch in WITH_FFN:
                 shapes.add((cfg.n_layers, cfg.d_model, cfg.n_heads))
                 assert cfg.d_model < 256 or cfg.d_model % 64 == 0
-                assert cfg.d_ffn % ffn_step(cfg.d_model) == 0 and 0.9 < cfg.d_ffn / cfg.d_model < 4
+                least = 0.8 if arch == "retnet" else 0.9  # whose mixer has twice the others' matrices
+                assert cfg.d_ffn % ffn_step(cfg.d_model) == 0 and least < cfg.d_ffn / cfg.d_model < 4
                 assert cfg.head_dim == DENSE.heads == 32 and 2 * cfg.head_dim <= WIDEST_HEAD  # cosFormer2 doubles keys
             else:
                 assert cfg.d_model < 1024 or cfg.d_model % 64 == 0

@@ -27,6 +27,9 @@ CASES = [
     ("transformer", {"n_heads": 4, "n_kv_heads": 1, "qk_norm": False, "position": "none"}),
     ("transformer", {"window": 8, "attention_gate": True}),
     ("gated_deltanet", {"expand_v": 1, "n_heads": 4, "conv_width": 2}),
+    ("gla", {"gate_rank": 5, "n_heads": 4}),
+    ("retnet", {"expand_v": 1, "n_heads": 4}),
+    ("deltanet", {"expand_v": 2, "n_heads": 4, "conv_width": 5, "key_dim": 10}),
     ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5, "key_dim": 20}),
     *ABLATED,
 ]

@@ -10,7 +10,7 @@ import pytest
 from data.files import read_json
 from scaling.rundir.directory import RunDir
 
-from ..scaling.eighth import page_files
+from ..scaling.eighth import module
 from .cluster import Cluster, needs_slurm
 from .studies import study_file
 
@@ -18,25 +18,25 @@ pytestmark = [needs_slurm, pytest.mark.slow]
 
 
 def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) -> None:
-    for name in ("gla.py", "gla_mixer.py"):
-        (tmp_path / name).write_text(page_files()[name])
-    grid = {"archs": ["gla"], "sizes": ["6k"], "seeds": [0]}
-    more = {"plugins": ["gla"], "fit": {"smoothing_tokens": 1000}, "evaluation": {"validation_tokens": 1024}}
-    file = study_file(tmp_path, ["6k"], grid=grid, name="gla", **more)
+    (tmp_path / "average.py").write_text("import average_mixer\n")
+    (tmp_path / "average_mixer.py").write_text(module())
+    grid = {"archs": ["average"], "sizes": ["6k"], "seeds": [0]}
+    more = {"plugins": ["average"], "fit": {"smoothing_tokens": 1000}, "evaluation": {"validation_tokens": 1024}}
+    file = study_file(tmp_path, ["6k"], grid=grid, name="average", **more)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "scaling", "submit", str(file)]
     environment = slurm.environment | {"PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning: memory of gla is not known" in done.stderr
-    for name in ("gla.py", "gla_mixer.py"):
+    assert "warning: memory of average is not known" in done.stderr
+    for name in ("average.py", "average_mixer.py"):
         (tmp_path / name).write_text("raise RuntimeError('not the code that was submitted')")
     ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
     slurm.wait_for_jobs(lambda jobs: all(job["job_state"] in ended for job in jobs), 300, "the end of the study")
-    folder = tmp_path / "out" / "gla"
+    folder = tmp_path / "out" / "average"
     logs = "\n".join(log.read_text() for log in sorted(folder.glob("jobs/0001/logs/*")))
     assert {job["job_state"] for job in slurm.jobs()} == {"COMPLETED"}, logs
     (run,) = (RunDir(path) for path in (folder / "runs").iterdir())
     code = read_json(folder / "jobs" / "0001" / "submission.json")["code"]
-    assert run.status()["state"] == "done" and code.keys() == {"gla", "gla_mixer"}
+    assert run.status()["state"] == "done" and code.keys() == {"average", "average_mixer"}
     assert {name: run.record()["versions"][name] for name in code} == code

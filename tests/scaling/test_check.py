@@ -5,37 +5,33 @@ import sys
 from dataclasses import replace
 
 import pytest
-import torch
 
 from arch import registry
 from arch.config import ARCHS
 from arch.errors import InputError
-from arch.model.mixer import Stream
 from flops import register
 from flops.cores import gated_core
 from flops.registry import ENTRIES
-from scaling.check import CHECKS, check_models, main, moved_model, small
+from scaling.check import CHECKS, check_models, main, small
 from scaling.study.spec import load_study
 from tests.registries import as_registered
 
-from .eighth import page_files
+from .eighth import mixer_source, module
 
 
 @pytest.fixture(scope="module", autouse=True)
 def page(tmp_path_factory):
-    """The page's modules can be imported and `gla` is registered."""
+    """The page's module can be imported and `average` is registered."""
     folder = tmp_path_factory.mktemp("page")
-    for name, text in page_files().items():
-        (folder / name).write_text(text)
+    (folder / "average.py").write_text(module())
     sys.path.insert(0, str(folder))
-    registry.load_plugins(["gla"])
+    registry.load_plugins(["average"])
     yield
     sys.path.remove(str(folder))
-    sys.modules.pop("gla_mixer", None)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("arch", [*ARCHS, "gla"])
+@pytest.mark.parametrize("arch", [*ARCHS, "average"])
 def test_every_architecture_keeps_the_contract(arch, check):
     CHECKS[check](small(arch))
 
@@ -66,46 +62,36 @@ def test_padding_is_checked_in_the_linear_layers_of_a_hybrid(monkeypatch):
             CHECKS["padding"](small("mix"))
 
 
-def test_the_pages_mixer_computes_its_equations():
-    """A plain loop over what its docstring says, in fp64."""
-    mixer = moved_model(small("gla")).decoder.layers[0].mixer
-    weight = {name: layer.weight.T for name, layer in mixer.project.items()}
-    x = torch.randn(1, 40, 32, generator=torch.Generator().manual_seed(0)).double()
-    q, k, v, r = (x[0] @ weight[name] for name in ("query", "key", "value", "gate"))
-    f = torch.sigmoid(x[0] @ mixer.down.weight.T @ mixer.up.weight.T + mixer.up.bias) ** (1 / 16)
-    state, out = torch.zeros(2, 16, 16).double(), []
-    for t in range(40):
-        q_t, k_t, v_t, f_t = (projected[t].reshape(2, 16) for projected in (q, k, v, f))
-        state = f_t[:, :, None] * state + k_t[:, :, None] * v_t[:, None, :]
-        out.append(torch.cat([q_t[head] @ state[head] for head in range(2)]))
-    expected = (mixer.norm(torch.stack(out)) * r * torch.sigmoid(r)) @ mixer.out.weight.T
-    mixed, after = mixer(x, Stream(torch.arange(40)), {})
-    torch.testing.assert_close(mixed[0], expected, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(after["state"][0], state, rtol=1e-9, atol=1e-12)
+FORGET = 'self.project["forget"](x)'
+INPUT = 'value = (1 - forget) * self.project["value"](x)\n'
+STARTS = "starts, rows = stream.document_starts, []"
+BEFORE = 'cache["state"] if cache else torch.zeros_like(value[:, 0])'
+AFTER = '{"state": state}'
+NAMES = '("forget", "value", "gate"))'
 
 
-AFTER = '"value"))\n'  # the end of the line that makes queries, keys and values
-MASKS = "stream.mask(key),  # padding brings nothing in\n            stream.mask(value),"
+def then(line: str) -> str:
+    """What a mistake adds behind the values."""
+    return f"{INPUT}        {line}\n"
 
-POWER = "/ self.config.options.gate_temperature"
 
 # The check that must see it, what the page's mixer says, and what one with a mistake says instead.
 MISTAKES = [
-    ("parameters", "bias=False)", "bias=True)"),
-    ("flop", AFTER, AFTER + "        value = value + 0 * self.heads(self.project['key'](x))\n"),
-    ("gradients", "self.up(self.down(x))", "self.up(self.down(x)).detach()"),
-    ("causality", AFTER, AFTER + "        value = value + x.mean(1)[:, None, None, :1]\n"),
-    ("causality", "document_starts=stream.document_starts", "document_starts=x[..., 0] == x[..., 0]"),
-    ("batch", AFTER, AFTER + "        value = value + x.mean(0)[None, :, None, :1]\n"),
-    ("state", 'initial_state=cache.get("state")', "initial_state=None"),
-    ("state", '{"state": state}', '{"state": state, "x": nnf.pad(cache["x"], (0, 0, 1, 0)) if cache else x}'),
-    ("state size", '{"state": state}', '{"state": state.double()}'),
-    ("packing", "document_starts=stream.document_starts", "document_starts=None"),
-    ("packing", AFTER, AFTER + "        key = key * key.new_ones(key.shape[:2]).cumsum(1)[..., None, None]\n"),
-    ("padding", MASKS, "key,\n            value,"),
-    ("backends", AFTER, AFTER + "        value = value + 0.01 * (stream.backend == 'naive')\n"),
-    ("autocast", POWER, "/ (16 if x.dtype.itemsize > 2 else 0)"),
-    ("file", POWER, "/ self.__dict__.setdefault('tau', 16 + nn.Linear(1, 1).weight.item())"),
+    ("parameters", NAMES, NAMES + "; self.more = torch.nn.Parameter(torch.zeros(3))"),
+    ("flop", INPUT, then("value = value + 0 * self.project['gate'](x)")),
+    ("gradients", FORGET, FORGET + ".detach()"),
+    ("causality", INPUT, then("value = value + x.mean(1)[:, None, :1]")),
+    ("causality", STARTS, "starts, rows = x[..., 0] == x[..., 0], []"),
+    ("batch", INPUT, then("value = value + x.mean(0)[None, :, :1]")),
+    ("state", BEFORE, "torch.zeros_like(value[:, 0])"),
+    ("state", AFTER, '{"state": state, "x": nnf.pad(cache["x"], (0, 0, 1, 0)) if cache else x}'),
+    ("state size", AFTER, '{"state": state.double()}'),
+    ("packing", STARTS, "starts, rows = None, []"),
+    ("packing", INPUT, then("value = value * value.new_ones(value.shape[:2]).cumsum(1)[..., None]")),
+    ("padding", f"stream.mask({FORGET}, torch.inf)", FORGET),
+    ("backends", INPUT, then("value = value + 0.01 * (stream.backend == 'naive')")),
+    ("autocast", INPUT, then("value = value * (1 if value.dtype.itemsize > 2 else torch.inf)")),
+    ("file", INPUT, then("value = value * self.__dict__.setdefault('tau', 2 + torch.nn.Linear(1, 1).weight.item())")),
 ]
 
 
@@ -113,13 +99,13 @@ MISTAKES = [
     ("check", "right", "wrong"), MISTAKES, ids=[f"{case[0]}-{i}" for i, case in enumerate(MISTAKES)]
 )
 def test_each_check_sees_a_mistake(check, right, wrong):
-    source = page_files()["gla_mixer.py"]
+    source = mixer_source()
     assert source.count(right) == 1
     scope: dict[str, type] = {}
     exec(source.replace(right, wrong), scope)
-    page = registry.ARCHITECTURES["gla"]
-    registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
-    ENTRIES["broken"] = ENTRIES["gla"]
+    page = registry.ARCHITECTURES["average"]
+    registry.register("broken", mixer=lambda: scope["Average"], options=page.options)
+    ENTRIES["broken"] = ENTRIES["average"]
     with pytest.raises(AssertionError):
         CHECKS[check](small("broken"))
 
@@ -148,54 +134,55 @@ def test_the_backward_pass_and_what_is_unseen_are_counted_too(changes, message):
 
 
 def test_the_command(capsys):
-    assert main(["gla", "--plugin", "gla"]) == 0
+    assert main(["average", "--plugin", "average"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(CHECKS) and all("  ok  " in line for line in lines)
-    assert main(["glaa", "--plugin", "gla"]) == 2
-    assert "unknown architecture 'glaa' (did you mean 'gla'?)" in capsys.readouterr().err
-    assert main(["gla", "--plugin", "no_such_plugin"]) == 2
+    assert main(["averagee", "--plugin", "average"]) == 2
+    assert "unknown architecture 'averagee' (did you mean 'average'?)" in capsys.readouterr().err
+    assert main(["average", "--plugin", "no_such_plugin"]) == 2
     assert "is no module that Python finds" in capsys.readouterr().err
-    ENTRIES["gla"], costs = ENTRIES["llama"], ENTRIES["gla"]
+    costs = ENTRIES["average"]
+    ENTRIES["average"] = replace(costs, matrices=lambda cfg: {})
     try:
-        assert main(["gla"]) == 1
+        assert main(["average"]) == 1
     finally:
-        ENTRIES["gla"] = costs
+        ENTRIES["average"] = costs
     out = capsys.readouterr().out
-    assert "parameters  FAILED: layer 0 (gla): flops counts " in out and out.count("FAILED") >= 2
+    assert "parameters  FAILED: layer 0 (average): flops counts " in out and out.count("FAILED") >= 2
 
 
 def test_an_architecture_without_costs_is_refused():
-    page = registry.ARCHITECTURES["gla"]
+    page = registry.ARCHITECTURES["average"]
     registry.register("broken", mixer=page.mixer, options=page.options)
     ENTRIES.pop("broken", None)
     with pytest.raises(InputError, match=r"architecture .broken. has no costs: call flops\.register"):
         CHECKS["parameters"](small("broken"))
     with pytest.raises(InputError, match=r"the costs of 'tnl' are those of flops\.architectures: "):
-        register("tnl", ENTRIES["gla"])
+        register("tnl", ENTRIES["average"])
 
 
 # Mistakes of layer 3 alone, or of all, and the line that a study ends in before anything is trained.
 WRONG = [
     (
-        {AFTER: AFTER + "        value = value + (self.layer == 3) * x.mean(1)[:, None, None, :1]\n"},
+        {INPUT: then("value = value + (self.layer == 3) * x.mean(1)[:, None, :1]")},
         r"check `causality`: layer 3 \(broken\): token 0 changes its output|"
         r"check `causality`: layer 3 \(broken\): token 31 changes its output, \[2, 70, 32\], at token 0 \(sum .*\): it "
         r"sees the future",
     ),
     (
-        {'{"state": state}': '{"state": state if self.layer != 3 else 0 * state}'},
+        {AFTER: '{"state": state if self.layer != 3 else 0 * state}'},
         r"check `state`: layer 3 \(broken\): its output after 33 tokens in the cache, \[2, 1, 32\], is .*, not .*, at ",
     ),
     (
-        {AFTER: AFTER + "        value = value + 0 * self.heads(self.project['key'](x)) * (self.layer == 3)\n"},
+        {INPUT: then("value = value + 0 * self.project['gate'](x) * (self.layer == 3)")},
         r"check `flop`: layer 0 \(broken\): 2 x 128 tokens: forward: flops counts [\d,]* FLOP, torch [\d,]*;",
     ),
     (
-        {"bias=False)": "bias=layer == 3)"},
-        r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has .*'mixer.down.bias': ",
+        {NAMES: NAMES + "; self.out.bias = torch.nn.Parameter(torch.zeros(32)) if layer == 3 else None"},
+        r"check `parameters`: layer 3 \(broken\): flops counts [\d,]* parameters, the layer has .*'mixer.out.bias': ",
     ),
     (
-        {AFTER: AFTER + "        assert self.layer < 3, 'no more'\n        [][self.layer // 3]\n"},
+        {INPUT: then("assert self.layer < 3, 'no more'\n        [][self.layer // 3]")},
         r"check `flop`: IndexError: list index out of range \(",
     ),
 ]
@@ -203,15 +190,15 @@ WRONG = [
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)
 def test_a_study_of_a_wrong_mixer_ends_before_it_trains(tmp_path, changes, message):
-    source = page_files()["gla_mixer.py"]
+    source = mixer_source()
     for right, wrong in changes.items():
         assert source.count(right) == 1
         source = source.replace(right, wrong)
     scope: dict[str, type] = {}
     exec(source, scope)
-    page = registry.ARCHITECTURES["gla"]
-    registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
-    ENTRIES["broken"] = ENTRIES["gla"]
+    page = registry.ARCHITECTURES["average"]
+    registry.register("broken", mixer=lambda: scope["Average"], options=page.options)
+    ENTRIES["broken"] = ENTRIES["average"]
     (tmp_path / "study.yaml").write_text(
         'name: s\ncorpus: {source: "synthetic:0:1000"}\n'
         "grid: {archs: [tnl, broken], sizes: [{s: {n_layers: 2, d_model: 16}}, {m: {n_layers: 5, d_model: 32}}]}\n"

@@ -1,8 +1,8 @@
-"""The mixer that Gated DeltaNet and Kimi Delta Attention share: the delta rule behind a short convolution."""
+"""The mixer of DeltaNet, which Gated DeltaNet and Kimi Delta Attention give decays and an output gate."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,14 @@ from ...model.norms import Norm
 from ...ops import gated_delta
 from ...ops.common import accumulator, full_precision
 from ...ops.fused.linear import columns, fused_linear
+from ...ops.fused.pointwise import uses_kernels
 from .delta_shape import convolved, keys, values
 from .ssm import CausalConv, reset_dt_bias
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
+
+EPS = 1e-6  # of the squared length of a query or key
 
 
 class DeltaMixer(Mixer):
@@ -28,38 +31,40 @@ class DeltaMixer(Mixer):
     """
 
     fused: ClassVar[tuple[str, ...]] = ("input",)
-    mlp_activation: ClassVar[str] = "silu"  # as in both papers' models
+    mlp_activation: ClassVar[str] = "silu"  # as in the papers' models
     decay_rates: ClassVar[tuple[float, float]]  # exp(A_log) is uniform within these at initialisation
 
-    def __init__(self, config: ModelConfig, layer: int, rest: tuple[int, ...], n_decays: int) -> None:
+    def __init__(self, config: ModelConfig, layer: int, rest: tuple[int, ...] = (), n_decays: int = 0) -> None:
         assert config.norm is not None
         self.widths = (convolved(config), config.n_heads, *rest)
         super().__init__(config, layer, {"input": sum(self.widths)}, values(config))
         self.conv = CausalConv(convolved(config), config.options.conv_width, bias=False)
-        self.A_log, self.dt_bias = nn.Parameter(torch.empty(config.n_heads)), nn.Parameter(torch.empty(n_decays))
+        if n_decays:
+            self.A_log, self.dt_bias = nn.Parameter(torch.empty(config.n_heads)), nn.Parameter(torch.empty(n_decays))
         self.norm = Norm(config.norm, values(config) // config.n_heads, config.norm_eps)
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         self.conv.reset_parameters(generator)
-        reset_dt_bias(self.dt_bias, generator)
-        with torch.no_grad():
-            self.A_log.uniform_(*self.decay_rates, generator=generator).log_()
+        if hasattr(self, "A_log"):
+            reset_dt_bias(self.dt_bias, generator)
+            with torch.no_grad():
+                self.A_log.uniform_(*self.decay_rates, generator=generator).log_()
 
-    def gates(self, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    def gates(self, *rest: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """From the further projections of x: the log-decays [B, T, H] or [B, T, H, p], and the output gate's logits
-        [B, T, values]."""
-        raise TypeError(f"{type(self).__name__} must define gates")
+        [B, T, values]; None: there are none."""
+        return None, None
 
-    def gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
+    def gated(self, mixed: Tensor, gate: Any) -> Tensor:
         """Norm(o) and the output gate, both [B, T, H, values of a head]."""
-        raise TypeError(f"{type(self).__name__} must define gated")
+        return self.norm(mixed)
 
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, beta, log_decay, gate, window = self._operands(x, stream, cache)
         mixed, state = self._mix(query, key, value, beta, log_decay, stream, cache)
         return self.gated(mixed, gate).flatten(2), {"state": state, "conv": window}
 
-    def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
+    def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Any, ...]:
         """q, k, v, beta and log-decays as gated_delta takes them, the gate's logits, and the convolution's state."""
         mixed, beta, *rest = columns(fused_linear(x, self.project["input"])[0], self.widths)
         mixed, window = self.conv(mixed, stream, cache.get("conv"))
@@ -68,7 +73,9 @@ class DeltaMixer(Mixer):
         beta = torch.sigmoid(beta.to(accumulator(beta))) * (2 if self.config.options.negative_eigenvalues else 1)
         log_decay, gate = self.gates(*rest)
         query, key = unit(query, self.config.options.key_dim**-0.5), unit(key)
-        return query, key, value, stream.mask(beta), stream.mask(log_decay), self._by_head(gate), window
+        log_decay = None if log_decay is None else stream.mask(log_decay)
+        gate = None if gate is None else self._by_head(gate)
+        return query, key, value, stream.mask(beta), log_decay, gate, window
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.config.n_heads, -1))
@@ -79,7 +86,7 @@ class DeltaMixer(Mixer):
         key: Tensor,
         value: Tensor,
         beta: Tensor,
-        log_decay: Tensor,
+        log_decay: Tensor | None,
         stream: Stream,
         cache: LayerCache,
     ) -> tuple[Tensor, Tensor]:
@@ -95,9 +102,10 @@ class DeltaMixer(Mixer):
             document_starts=stream.document_starts,
         )
 
-    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """The decays, [B, T, H] or [B, T, H p]."""
-        return self._operands(x, stream, {})[4].flatten(2).exp()
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """The decays, [B, T, H] or [B, T, H p], if there are any."""
+        log_decay = self._operands(x, stream, {})[4]
+        return None if log_decay is None else log_decay.flatten(2).exp()
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """What token t reads of token s's value, through all that was written over it: [B, H, T, T]. It leaves out the
@@ -107,8 +115,16 @@ class DeltaMixer(Mixer):
         return out.transpose(1, 2)
 
 
-@full_precision
 def unit(x: Tensor, length: float = 1.0) -> Tensor:
-    """x [.., p] at this length, fp32 (fp64 for fp64)."""
+    """x [B, T, H, p] at this length, in x's dtype."""
+    if uses_kernels(x):
+        from ...ops.fused.triton.rows import Unit
+
+        return Unit.apply(x, length, EPS)
+    return plain_unit(x, length)
+
+
+@full_precision
+def plain_unit(x: Tensor, length: float) -> Tensor:
     wide = x.to(accumulator(x))
-    return wide * (length * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6))
+    return (wide * (length * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPS))).to(x.dtype)

@@ -1,4 +1,4 @@
-"""The matrices of Gated DeltaNet's and Kimi Delta's mixers. Imports no torch."""
+"""The matrices of DeltaNet's, Gated DeltaNet's and Kimi Delta's mixers. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def values(config: Any) -> int:
 def convolved(config: Any) -> int:
     """Channels of the convolution: q, k and v."""
     return 2 * keys(config) + values(config)
+
+
+def deltanet(config: Any) -> dict[str, int]:
+    """A layer's weight matrices: to q, k, v and beta, and from the values."""
+    width = convolved(config) + config.n_heads
+    return {"mixer.in": config.d_model * width, "mixer.o": values(config) * config.d_model}
 
 
 def gated_deltanet(config: Any) -> dict[str, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...registry import register
-from ..common.delta_options import DeltaOptions, delta_preset
+from ..common.delta_options import DeltaOptions
 from ..common.delta_shape import gated_deltanet
+from ..common.ffn_beside import ffn_beside
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -20,11 +21,6 @@ class GatedDeltaNetOptions(DeltaOptions):
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
         return {"key_dim": -(-3 * config.head_dim // 4), "expand_v": 2}
-
-
-def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The d_ffn that gives a layer as many parameters as the others have."""
-    return delta_preset(GatedDeltaNetOptions, gated_deltanet, shape, changes)
 
 
 def mixer_class() -> type[Mixer]:
@@ -40,7 +36,7 @@ def register_this() -> None:
         mixer=mixer_class,
         norm="rms",
         options=GatedDeltaNetOptions,
-        preset=preset,
+        preset=ffn_beside(GatedDeltaNetOptions, gated_deltanet),
         label="Gated DeltaNet",
         color="#882255",
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...options import option
 from ...registry import register
-from ..common.delta_options import DeltaOptions, delta_preset
+from ..common.delta_options import DeltaOptions
 from ..common.delta_shape import kimi_delta
+from ..common.ffn_beside import ffn_beside
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -26,11 +27,6 @@ class KimiDeltaOptions(DeltaOptions):
         return {"key_dim": config.head_dim, "expand_v": 1, "gate_rank": config.head_dim}
 
 
-def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The d_ffn that gives a layer as many parameters as the others have."""
-    return delta_preset(KimiDeltaOptions, kimi_delta, shape, changes)
-
-
 def mixer_class() -> type[Mixer]:
     from .mixer import KimiDeltaMixer
 
@@ -44,7 +40,7 @@ def register_this() -> None:
         mixer=mixer_class,
         norm="rms",
         options=KimiDeltaOptions,
-        preset=preset,
+        preset=ffn_beside(KimiDeltaOptions, kimi_delta),
         label="Kimi Delta",
         color="#44aa99",
     )

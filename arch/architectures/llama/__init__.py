@@ -5,28 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import InputError
-from ...options import Options, option
 from ...registry import register
+from ..common.rotary_options import RotaryOptions
 
 if TYPE_CHECKING:
-    from ...config import ModelConfig
     from ...hf.families import Family
     from ...model.mixer import Mixer
 
 
 @dataclass(frozen=True)
-class LlamaOptions(Options):
-    """The options of LLaMA."""
+class LlamaOptions(RotaryOptions):
+    """The options of LLaMA, those of rotary positions."""
 
     ignored = ("chunk_size",)
-
-    rope_base: float = option(10_000.0)
-    """The rotary angle of channel pair c is position x rope_base^(-2c / head dimension)."""
-
-    def check(self, config: ModelConfig) -> None:
-        if config.head_dim % 2:
-            raise InputError(f"model: rotary embedding needs an even head dimension, not {config.head_dim}")
 
 
 def mixer_class() -> type[Mixer]:

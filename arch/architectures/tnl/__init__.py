@@ -20,7 +20,7 @@ class TNLOptions(Options):
     """The options of TNL."""
 
     gate_rank: int | None = option(None)
-    """Width of the low-rank output gate; null: the head dimension."""
+    """Width of the low-rank gate; null: the head dimension (GLA: at most 16)."""
     value_activation: bool = option(False, ablation=True)
     """silu on v, as in the authors' later code and in no paper."""
     decay_slopes: str = option("paper", choices=("paper", "fixed"), ablation=True)

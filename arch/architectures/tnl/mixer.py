@@ -23,8 +23,7 @@ b is a constant: a token with x W_a = 0 has the decay of `independent`, where tr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -35,6 +34,7 @@ from ...model.mixer import Stream
 from ...ops import decay_attention
 from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import softplus
+from ..common.fixed_decays import FixedDecays
 from ..common.low_rank_gate import LowRankGatedMixer
 from .decays import log_decays
 
@@ -42,22 +42,14 @@ if TYPE_CHECKING:
     from ...config import ModelConfig
 
 
-class TNLMixer(LowRankGatedMixer):
+class TNLMixer(FixedDecays, LowRankGatedMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         self.kind = config.options.decay
         super().__init__(config, layer, {"decay": config.n_heads} if self.kind == "dependent" else None)
-        # not a buffer, which a model in bf16 would round, nor torch.tensor, which DeepSpeed's zero.Init would round
         decays = log_decays(layer, config.n_layers, config.n_heads, config.options.decay_slopes)
         if self.kind == "dependent":
             decays = [math.log(math.expm1(-decay)) for decay in decays]
-        self.decays = torch.as_tensor(decays, dtype=torch.float32, device="cpu")  # log lam, or b
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As the base class; also moves the decays to the weights' device, so that no pass copies them there."""
-        super()._apply(fn, recurse)
-        if not self.out.weight.is_meta:
-            self.decays = self.decays.to(self.out.weight.device)
-        return self
+        self.set_decays(decays)  # log lam, or b
 
     def reads_silu(self, stream: Stream) -> bool:
         """Kernels read the product's silu only where decays are constant and Hopper's kernels run."""
@@ -86,9 +78,7 @@ class TNLMixer(LowRankGatedMixer):
         """[H], or [B, T, H] where there is padding or `step`, x W_a [B, T, H]; None: nothing decays."""
         if self.kind == "none":
             return None
-        # copies only where weights reached their device without _apply; a copy from pageable memory is staged at once:
-        # neither host nor device waits for the other
-        decays = self.decays.to(x.device, non_blocking=True)
+        decays = self.decays_like(x)
         if step is not None:
             return stream.mask(-softplus(step, decays))
         return decays if stream.padding_mask is None else stream.mask(decays.expand(*x.shape[:2], -1))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...options import Options, check_size, option
+from ...options import Options, option
 from ...registry import register
-from ...sizes import ffn_beside
-from .shape import mixer_size
+from ..common.ffn_beside import ffn_beside
+from .shape import matrices
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -56,22 +55,6 @@ def kv_heads(n_heads: int) -> int:
     return max(n for n in range(1, max(1, min(MOST_KV_HEADS, n_heads // 2)) + 1) if n_heads % n == 0)
 
 
-def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The d_ffn that gives a layer as many parameters as the others have, 4 d^2 + 3 d g, to a multiple of 8, of 16 from
-    a width of 256 on and of 64 from 1,024 on: what grouped keys and values save, and a gate costs, is the MLP's."""
-    fields = shape | {name: changes[name] for name in ("d_model", "n_heads") if name in changes}
-    names = ("n_kv_heads", "attention_gate")
-    options = TransformerOptions(**{name: changes[name] for name in names if name in changes})
-    for name in ("d_model", "n_heads"):
-        check_size(name, fields[name])
-    if "d_ffn" in changes or fields["d_model"] % fields["n_heads"]:
-        return {}  # which ModelConfig refuses
-    if options.n_kv_heads is None:
-        options = TransformerOptions(n_kv_heads=kv_heads(fields["n_heads"]), attention_gate=options.attention_gate)
-    mixer = mixer_size(SimpleNamespace(**fields, options=options))
-    return {"d_ffn": ffn_beside(mixer, fields["d_model"], shape["d_ffn"])}
-
-
 def mixer_class() -> type[Mixer]:
     from .mixer import TransformerMixer
 
@@ -85,7 +68,7 @@ def register_this() -> None:
         mixer=mixer_class,
         norm="rms",
         options=TransformerOptions,
-        preset=preset,
+        preset=ffn_beside(TransformerOptions, matrices),
         label="Transformer",
         color="#56b4e9",
         aliases=("softmax",),

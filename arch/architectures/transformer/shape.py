@@ -16,9 +16,10 @@ def projections(config: Any) -> dict[str, int]:
     return widths | ({"gate": config.d_model} if config.options.attention_gate else {})
 
 
-def mixer_size(config: Any) -> int:
-    """Weights of all matrices of a layer's mixer."""
-    return int(config.d_model * (sum(projections(config).values()) + config.d_model))
+def matrices(config: Any) -> dict[str, int]:
+    """A layer's weight matrices: to q, k, v and the gate, and from the values."""
+    sizes = {f"mixer.{name[0]}": config.d_model * width for name, width in projections(config).items()}
+    return sizes | {"mixer.o": config.d_model**2}
 
 
 def blocks(window: int, length: int) -> int:

@@ -11,9 +11,19 @@ differences of two sums.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..common import accumulator, check, choose_backend, cut, full_precision
+from ..common import (
+    accumulator,
+    check,
+    choose_backend,
+    crowded,
+    cut,
+    full_precision,
+    kernel_width,
+    without_padding,
+)
 from .chunk import chunk
 from .naive import naive
 
@@ -47,11 +57,16 @@ def gated_delta(
         initial_state=(initial_state, "BHKV"),
     )
     dtype = accumulator(q, k, v, beta, log_decay)
-    chosen = choose_backend(backend, v, (q.shape[-1], v.shape[-1]), dtype, "the delta rule has none")
-    q, k, wide, beta = (x.to(dtype) for x in (q, k, v, beta))
+    by_channel = log_decay is not None and log_decay.dim() == 4
+    obstacle = "the delta rule with decays by channel has none" if by_channel else crowded(v)
+    chosen = choose_backend(backend, v, (q.shape[-1], v.shape[-1]), dtype, obstacle)
+    beta = beta.to(dtype)
     if document_starts is not None:
-        log_decay = cut(beta.new_zeros(beta.shape) if log_decay is None else log_decay, document_starts)
+        log_decay = cut(torch.zeros_like(beta) if log_decay is None else log_decay, document_starts)
     log_decay = None if log_decay is None else log_decay.to(dtype)
+    if chosen == "triton":
+        return _by_kernels(q, k, v, beta, log_decay, initial_state, chunk_size)
+    q, k, wide = (x.to(dtype) for x in (q, k, v))
     state = v.new_zeros(v.shape[0], v.shape[2], k.shape[-1], v.shape[-1], dtype=dtype)
     if initial_state is not None:
         state = initial_state.to(dtype)
@@ -60,6 +75,18 @@ def gated_delta(
     else:
         out, state = chunk(q, k, wide, beta, log_decay, state, chunk_size)
     return out.to(v.dtype), state
+
+
+def _by_kernels(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, state: Tensor | None, chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    from .triton.operator import attend
+
+    height, width, dtype = q.shape[-1], v.shape[-1], v.dtype
+    state = None if state is None else kernel_width(state.float(), 2)
+    q, k, v = (kernel_width(x) for x in (q, k, v))
+    out, last = attend(q, k, v, beta, log_decay, state, chunk_size)
+    return without_padding(out, width).to(dtype), without_padding(last, height, width)
 
 
 def step(

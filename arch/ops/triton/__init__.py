@@ -7,5 +7,6 @@ is made, so import it before.
 
 from ..decay_attention.triton import operator as decay
 from ..gated_attention.triton import operator as gated
+from ..gated_delta.triton import operator as delta
 
-__all__ = ["decay", "gated"]
+__all__ = ["decay", "delta", "gated"]

@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 import triton
 
-from ...kernel_config import DecayConfig, GatedConfig, RotaryConfig, decay_by_hopper, gated_config, rotary_config
+from ...kernel_config import (
+    DecayConfig,
+    DeltaConfig,
+    GatedConfig,
+    RotaryConfig,
+    decay_by_hopper,
+    delta_config,
+    gated_config,
+    rotary_config,
+)
 from ..common import constant, warn_once
 from .assembler import FIXED, VERSION, hopper, trusted_assembler, version_of
 
@@ -51,6 +60,10 @@ def warn_of_what_is_off() -> None:
 
 def gated_for_device(key_dim: int, value_dim: int, exact: bool) -> GatedConfig:
     return gated_config(key_dim, value_dim, exact, hopper_instructions(exact))
+
+
+def delta_for_device(key_dim: int, value_dim: int, exact: bool) -> DeltaConfig:
+    return delta_config(key_dim, value_dim, exact, hopper_instructions(exact))
 
 
 def rotary_for_device(key_dim: int, value_dim: int, exact: bool) -> RotaryConfig:

@@ -4,14 +4,15 @@ What is to be covered is the minimum over N of the noise-free loss of the recipe
 and sizes of studies: single runs about the optimum, branches of one trunk a size, whole curves. `World` has surfaces
 that the fit does not assume: terms that interact, an exponent that bends, small sizes whose recipe is worse.
 
-`python -m tests.analysis.fits.isoflop_coverage STUDIES` prints the tables of docs/research/isoflop.md.
+`python -m tests.analysis.fits.isoflop_coverage 1000` prints the tables of docs/research/isoflop.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -128,7 +129,7 @@ def truth(world: World, design: Design, middle: float, beyond: float) -> dict[st
     }
 
 
-def coverage(worlds: Iterator[World], design: Design, studies: int, seed: int = 0) -> dict[str, float]:
+def coverage(worlds: Iterator[World], design: Design, studies: int, seed: int) -> dict[str, float]:
     """Of each quantity: the share of `studies` whose interval holds it, `given_`: that have one; of a and N_opt
     `width_`: the median width over that of one who knows the estimates' root mean square error; and `refused`."""
     rng = np.random.default_rng(seed)
@@ -183,30 +184,45 @@ def always(world: World) -> Iterator[World]:
         yield world
 
 
-def several(kind: str, seed: int = 0) -> Iterator[World]:
-    rng = np.random.default_rng(seed)
+def several(kind: str, seed: int) -> Iterator[World]:
+    rng = np.random.default_rng([seed, 1])
     while True:
         yield drawn_world(kind, rng)
 
 
-def tables(studies: int) -> Iterator[pd.DataFrame]:
-    rows = []
-    for design in SHAPES:
-        for world in SURFACES:
-            rows.append(asdict(design) | {"beta": world.beta} | coverage(always(world), design, studies))
-    yield pd.DataFrame(rows)
-    rows = []
-    for design in SPANS:
-        for kind in KINDS:
-            rows.append(asdict(design) | {"world": kind} | coverage(several(kind), design, studies))
-    yield pd.DataFrame(rows)
+CELLS = [
+    *((design, world, f"beta {world.beta:g}") for design in SHAPES for world in SURFACES),
+    *((design, kind, kind) for design in SPANS for kind in KINDS),
+]
+
+
+def cell(number: int, studies: int) -> dict[str, float | str]:
+    """`coverage` of one of CELLS."""
+    design, world, name = CELLS[number]
+    worlds = several(world, number) if isinstance(world, str) else always(world)
+    return asdict(design) | {"world": name} | coverage(worlds, design, studies, number)
+
+
+def shown(cells: list[dict[str, float | str]]) -> Iterator[str]:
+    """A table in Markdown, and what is pooled."""
+    table = pd.DataFrame(cells)
+    table = table.drop(columns=["off", *(c for c in table if c.startswith("given_") and table[c].min() > 0.98)])
+    yield f"| {' | '.join(table)} |\n|{'---|' * len(table.columns)}"
+    for row in table.itertuples(index=False):
+        yield f"| {' | '.join(f'{value:.3g}' if isinstance(value, float) else str(value) for value in row)} |"
+    for name in COVERED:
+        given = pd.DataFrame(cells)[f"given_{name}"]
+        pooled = (table[name] * given).sum() / given.sum()
+        yield f"{name}: pooled {pooled:.3f}, least {table[name].min():.3f}, most {table[name].max():.3f}"
 
 
 if __name__ == "__main__":
-    for table in tables(int(sys.argv[1]) if len(sys.argv) > 1 else 200):
-        shown = table.drop(columns=["off", *(c for c in table if c.startswith("given_") and table[c].min() > 0.98)])
-        print(shown.round(3).to_string())
-        for name in COVERED:
-            given = table[f"given_{name}"]
-            pooled = (table[name] * given).sum() / given.sum()
-            print(f"{name}: pooled {pooled:.3f}, least {table[name].min():.3f}, most {table[name].max():.3f}")
+    parser = argparse.ArgumentParser("python -m tests.analysis.fits.isoflop_coverage")
+    parser.add_argument("studies", type=int, nargs="?", default=200, help="of each cell (200)")
+    parser.add_argument("--processes", type=int, default=1, help="that draw cells side by side (1)")
+    options = parser.parse_args()
+    with ProcessPoolExecutor(options.processes) as pool:
+        computed = list(pool.map(cell, range(len(CELLS)), [options.studies] * len(CELLS)))
+    first = len(SHAPES) * len(SURFACES)
+    for part in (computed[:first], computed[first:]):
+        print("\n".join(shown(part)))

@@ -10,7 +10,7 @@ from analysis.fits.fit import N_OPT, Law, believed_to
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
-from analysis.fits.verdicts import judge, judge_loss, judge_ranking
+from analysis.fits.verdicts import HELD, judge, judge_loss, judge_ranking
 from arch.errors import InputError
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
@@ -117,6 +117,31 @@ def test_a_loss_that_one_size_decides_is_not_believed():
     known = forecast(off)
     claim = judge_loss(known, known.predict(float(TRUTH.n_opt(5e20)), float(TRUTH.d_opt(5e20))), None)
     assert not claim.believed and {check.state for check in claim.checks[2:]} != {"passed"}
+
+
+def test_a_loss_whose_rehearsals_miss_is_not_believed():
+    """The last of seven budgets lies 1% above the law of the others, whose intervals are narrower."""
+    points = profiles(budgets=7)
+    off = replace(points, loss=points.loss * np.where(points.flops > 0.9 * points.flops.max(), 1.01, 1.0))
+    asked = float(TRUTH.n_opt(6.4e19)), float(TRUTH.d_opt(6.4e19))
+    for given, believed in ((points, True), (off, False)):
+        known = forecast(given)
+        run = known.predict(*asked)
+        claim = judge_loss(known, run, None)
+        assert claim.believed is believed
+        share = known.rehearsal(asked[0]).held()
+        assert (share >= HELD) is believed and f"where {share:.0%} of the runs lay within" in run.sentence
+        assert believed or f"of the runs that were rehearsed {share:.0%} lay within" in claim.verdict
+
+
+def test_the_share_that_held_is_as_nominal_where_the_law_is_right():
+    """Tables of N and D at random: laws of few runs miss by more than that of all, and weigh as little as in s."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        n, d = np.exp(rng.uniform(np.log(1e7), np.log(1e10), 300)), np.exp(rng.uniform(np.log(1e9), np.log(1e12), 300))
+        points = Points(n, d, 6 * n * d, TRUTH.loss(n, d) * np.exp(0.005 * rng.standard_normal(300)))
+        known = forecast(points)
+        assert known.within.held() > HELD and known.beyond.held() > HELD
 
 
 @pytest.mark.parametrize(("above", "believed"), [(1.03, True), (1.0003, False)])

@@ -71,7 +71,7 @@ def test_gates_of_a_model(arch):
     model, rows = model_of(arch), rows_of(5)
     statistics = gate_statistics(model, rows)
     assert len(statistics) == model.model_config.n_layers
-    if arch in ("llama", "transformer"):
+    if arch in ("llama", "transformer", "deltanet"):
         assert statistics == [None, None]
         return
     mixer, seen = mixer_call(model, rows)
@@ -89,7 +89,9 @@ def test_gates_of_a_model(arch):
         assert statistics[1].q05 < statistics[1].median < statistics[1].q95 < 1
 
 
-@pytest.mark.parametrize("arch", ["llama", "tnl", "hgrn2", "cosformer2", "mamba2", "transformer"])
+@pytest.mark.parametrize(
+    "arch", ["llama", "tnl", "hgrn2", "cosformer2", "mamba2", "transformer", "gla", "retnet", "deltanet"]
+)
 def test_token_mixing_times_values_is_the_output(arch):
     model, rows = model_of(arch), rows_of(2)
     mixer, seen = mixer_call(model, rows)
@@ -99,9 +101,11 @@ def test_token_mixing_times_values_is_the_output(arch):
         inner = inner_width(model.model_config)
         value = seen["conv"][1][0][..., :inner]
         expected = seen["norm"][0][0] / nnf.silu(seen["project.input"][1][..., :inner])
+    elif arch == "deltanet":
+        value, expected = seen["conv"][1][0][..., -model.model_config.d_model :], seen["norm"][0][0].flatten(2)
     else:
         value = seen["project.value"][1]
-        expected = seen["out" if arch in ("llama", "transformer") else "norm"][0][0]
+        expected = seen["out" if arch in ("llama", "transformer") else "norm"][0][0].flatten(2)
         if arch == "transformer":  # one head of keys and values for two of queries
             value = value.repeat(1, 1, 2)
     split = (model.model_config.n_heads, -1)

@@ -5,7 +5,6 @@ wrong layer shows as a difference of order one.
 """
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ SLOPES = {
 }
 
 
-SWIGLU = ("llama", "transformer", "gated_deltanet", "kimi_delta")
+SWIGLU = ("llama", "transformer", "gla", "retnet", "deltanet", "gated_deltanet", "kimi_delta")
 
 
 def silu(x: Tensor) -> Tensor:
@@ -123,6 +122,37 @@ class Reference:
             heads.append(torch.stack(rows))
         return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
 
+    def gla(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads, low = self.config.n_heads, x @ self.w[at + "project.forget.weight"].T
+        gates = sigmoid(low @ self.w[at + "forget.weight"].T + self.w[at + "forget_bias"])
+        q, k, v, r = (
+            (x @ self.w[f"{at}project.{name}.weight"].T).chunk(heads, 1) for name in ("query", "key", "value", "gate")
+        )
+        columns = []
+        for h, f in enumerate((gates ** (1 / self.config.options.gate_temperature)).chunk(heads, 1)):
+            state, rows = torch.zeros(self.p // 2, self.p, dtype=torch.float64), []
+            for t in range(len(x)):
+                state = torch.diag(f[t]) @ state + torch.outer(k[h][t], v[h][t])
+                rows.append(q[h][t] @ state)
+            columns.append(norm(torch.stack(rows), self.w[at + "norm.weight"]) * silu(r[h]))
+        return torch.cat(columns, 1) @ self.w[at + "out.weight"].T
+
+    def retnet(self, x: Tensor, layer: int, at: str) -> Tensor:
+        """The paper's parallel form, in complex numbers: Q_n e^{in theta} (K_m e^{im theta})^*, real part."""
+        heads, p = [], self.p
+        theta = torch.tensor([10_000.0 ** (-2 * c / p) for c in range(p // 2)], dtype=torch.float64)
+        turn = torch.exp(1j * torch.arange(len(x))[:, None] * theta)
+        values, gates = (
+            (x @ self.w[f"{at}project.{name}.weight"].T).chunk(self.config.n_heads, 1) for name in ("value", "gate")
+        )
+        for h, (q, k) in enumerate(zip(*(self.project(x, at, name) for name in ("query", "key")), strict=True)):
+            q, k = (torch.complex(y[:, : p // 2], y[:, p // 2 :]) * turn for y in (q, k))
+            ages = (torch.arange(len(x))[:, None] - torch.arange(len(x))).double()
+            decays = torch.where(ages >= 0, (1 - 2.0 ** (-5 - h)) ** ages, 0.0)
+            out = ((q @ k.conj().T).real * decays) @ values[h]
+            heads.append(norm(out, self.w[at + "norm.weight"]) * silu(gates[h]))
+        return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
+
     def conv(self, x: Tensor, at: str) -> Tensor:
         """[T, C]"""
         w, rows = self.w[at + "conv.weight"], []
@@ -146,10 +176,8 @@ class Reference:
             columns.append(torch.stack(rows))
         return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
 
-    def delta_rule(
-        self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor, activation: Callable
-    ) -> Tensor:
-        """Both papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
+    def delta_rule(self, u: Tensor, beta: Tensor, log_decay: list[Tensor], at: str, gate: Tensor | float) -> Tensor:
+        """The papers' layout: S [p_v, p]. u: q, k, v before their convolution; log_decay of each head [T, 1 or p]."""
         heads, p = self.config.n_heads, self.config.options.key_dim
         q, k, v = (
             x.chunk(heads, 1) for x in self.conv(u, at).split([heads * p, heads * p, u.shape[1] - 2 * heads * p], 1)
@@ -164,7 +192,12 @@ class Reference:
                 state = (state * torch.exp(log_decay[h][t])) @ forget + share[t, h] * torch.outer(v[h][t], keys[t])
                 rows.append(state @ queries[t] / math.sqrt(p))
             columns.append(norm(torch.stack(rows), self.w[at + "norm.weight"]))
-        return (torch.cat(columns, 1) * activation(gate)) @ self.w[at + "out.weight"].T
+        return (torch.cat(columns, 1) * gate) @ self.w[at + "out.weight"].T
+
+    def deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
+        wide = (2 + self.config.options.expand_v) * self.config.n_heads * self.config.options.key_dim
+        u, beta = (x @ self.w[at + "project.input.weight"].T).split([wide, self.config.n_heads], 1)
+        return self.delta_rule(u, beta, [torch.zeros(len(x), 1).double()] * self.config.n_heads, at, 1.0)
 
     def gated_deltanet(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads, keys = self.config.n_heads, self.config.n_heads * self.config.options.key_dim
@@ -173,7 +206,7 @@ class Reference:
         u, beta, step, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
         log_decay = list((-torch.exp(self.w[at + "A_log"]) * dt).split(1, 1))
-        return self.delta_rule(u, beta, log_decay, at, gate, silu)
+        return self.delta_rule(u, beta, log_decay, at, silu(gate))
 
     def kimi_delta(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads, p = self.config.n_heads, self.config.options.key_dim
@@ -181,7 +214,7 @@ class Reference:
         u, beta, decay, gate = (x @ self.w[at + "project.input.weight"].T).split(widths, 1)
         dt = torch.log(1 + torch.exp(decay @ self.w[at + "decay.weight"].T + self.w[at + "dt_bias"]))
         log_decay = [-torch.exp(a) * part for a, part in zip(self.w[at + "A_log"], dt.split(p, 1), strict=True)]
-        return self.delta_rule(u, beta, log_decay, at, gate @ self.w[at + "gate.weight"].T, sigmoid)
+        return self.delta_rule(u, beta, log_decay, at, sigmoid(gate @ self.w[at + "gate.weight"].T))
 
     def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
         n, rank = self.config.options.ssm_state, self.config.options.dt_rank
@@ -227,6 +260,9 @@ class Reference:
         ("tnl", {"decay": "none"}),
         ("transformer", {"n_heads": 6, "window": 5, "attention_gate": True}),  # blocks of five queries
         ("gated_deltanet", {"expand_v": 1, "conv_width": 2, "negative_eigenvalues": True}),
+        ("gla", {"gate_rank": 5, "gate_temperature": 3, "n_heads": 2}),
+        ("retnet", {"expand_v": 1, "n_heads": 2}),
+        ("deltanet", {"expand_v": 2, "n_heads": 2, "key_dim": 7, "negative_eigenvalues": True}),
         ("kimi_delta", {"expand_v": 2, "gate_rank": 3, "n_heads": 2, "key_dim": 5}),
         ("transformer", {"n_kv_heads": 3, "window": 30, "position": "none", "qk_norm": False}),
     ],
@@ -241,6 +277,6 @@ def test_logits_equal_the_equations(arch, changes):
     ids = torch.randint(0, 61, (37,), generator=torch.Generator().manual_seed(0))
     reference = Reference(config, {name: p.detach() for name, p in model.named_parameters()}).logits(ids.tolist())
     logits = model(input_ids=ids[None]).logits[0].detach()
-    # TNL's decays and Tpe's poles are constants of the model in fp32
-    tolerance = {"tnl": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
+    # TNL's and RetNet's decays and Tpe's poles are constants of the model in fp32
+    tolerance = {"tnl": 1e-6, "retnet": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
     assert ((logits - reference).norm() / reference.norm()).item() < tolerance

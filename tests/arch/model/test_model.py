@@ -54,6 +54,8 @@ def test_initialisation_by_group(arch):
         elif name.endswith(".step.weight"):
             limit = parameter.shape[1] ** -0.5
             assert 0.95 * limit < parameter.abs().max() <= limit, name
+        elif name.endswith(".forget_bias"):
+            assert (parameter == 0).all(), name
         elif name.endswith(".D"):
             assert (parameter == 1).all(), name
         elif name.endswith(".A_log"):

@@ -33,3 +33,11 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     from .hopper import pass_for_hopper
 
     pass_for_hopper(monkeypatch)
+
+
+@pytest.fixture
+def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of products and the states that are kept are rounded."""
+    from .roundings import round_as_a_gpu
+
+    round_as_a_gpu(monkeypatch)

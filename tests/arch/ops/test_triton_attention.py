@@ -308,6 +308,20 @@ def test_gates(name, sequential):
     equals_the_recurrence(run, leaves, tolerance, sequential=sequential, **sizes)
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("widths", [(16, 32), (12, 24)])
+def test_keys_of_half_the_values_width(widths, sequential):
+    """GLA's; the others have heads that are filled up."""
+    shapes = [(2, 70, 2, widths[i]) for i in (0, 0, 1, 0)] + [(2, 2, *widths)]
+    leaves = [randn(*shape, dtype=torch.float32, seed=seed) for seed, shape in enumerate(shapes)]
+    leaves[3] = -leaves[3].abs()
+
+    def run(backend, x):
+        return gated_attention(*x, backend=backend, document_starts=starts(70, [40], []).to(x[0].device))
+
+    equals_the_recurrence(run, leaves, sequential=sequential)
+
+
 def test_tiles_of_the_values_in_segments():
     """Two tiles and three segments of the pass with outputs, the last segment shorter, its last chunk too; a state
     before, and a gradient of the last one."""

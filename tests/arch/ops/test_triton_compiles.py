@@ -37,7 +37,19 @@ def compiled(name, width, capability, folder, **sizes):
 @pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
 @pytest.mark.parametrize(
     "name",
-    ["hgrn2-silu", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "hgrn1", "hgrn1-complex", "mamba1", "tpe"],
+    [
+        "hgrn2-silu",
+        "gla",
+        "tnl-silu",
+        "cosformer2-silu",
+        "mamba2",
+        "gated-deltanet",
+        "deltanet",
+        "hgrn1",
+        "hgrn1-complex",
+        "mamba1",
+        "tpe",
+    ],
 )
 def test_tiles_fit(name, width, capability, tmp_path):
     if width != 128 and name in ("hgrn1", "hgrn1-complex", "mamba1"):

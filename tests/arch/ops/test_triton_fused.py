@@ -6,6 +6,7 @@ import itertools
 import pytest
 import torch
 
+from arch.architectures.common.delta import plain_unit
 from arch.architectures.common.ssm import causal_conv
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -87,6 +88,19 @@ def rotary(half, own, key_heads=3):
     )
 
 
+def unit(width):
+    """Heads in columns of wider rows, which the kernel reads, and leaves gradients in, where they lie; one of zeros."""
+
+    def cut(x, columns):
+        return columns(x * (torch.arange(7) != 2).to(x)[:, None], (4, 3 * width))[1].unflatten(-1, (3, width))
+
+    return (
+        lambda x: rows.Unit.apply(cut(x, linear._Columns.apply), 0.3, EPS),
+        lambda x: plain_unit(cut(x, lambda x, widths: x.split(widths, -1)), 0.3),
+        [(2, 7, 4 + 3 * width)],
+    )
+
+
 def embedding(words):
     """Of small vocabularies and larger ones, some of whose words come often and most never."""
     ids = torch.randint(0, words, (3, 40), generator=torch.Generator().manual_seed(0)) % 7
@@ -134,6 +148,7 @@ KERNELS = {  # kernel, the same in plain PyTorch, shapes of the inputs
                                   lambda x, gate=gate: gated_product(*x.chunk(2, -1), gate), [shape])
        for gate in GATES for shape in ((3, 500, 14), (0, 6))},
     **{f"rotary {case}": rotary(*case) for case in itertools.product((4, 20), (False, True))},
+    **{f"unit {width}": unit(width) for width in (3, 20, 128)},
     "rotary grouped": rotary(20, True, 1),
     **{f"embedding {words}": embedding(words) for words in (5, 512, 513)},
     "softplus": (ssm.Softplus.apply, softplus, [(2, 7, 29), (29,)]),

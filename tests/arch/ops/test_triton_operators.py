@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triton.runtime.interpreter import GridExecutor
 
 from arch.kernel_config import override
-from arch.ops import causal_filter, decay_attention, gated_attention, scan, selective_scan
+from arch.ops import causal_filter, decay_attention, gated_attention, gated_delta, scan, selective_scan
 from arch.ops.decay_attention.triton import rotary_operator
 from arch.ops.fused.cross_entropy import linear_cross_entropy
 from arch.ops.fused.triton import rows, ssm
@@ -22,7 +22,10 @@ from .kernels import DEVICE, GPU, Decay
 
 GPUS = torch.cuda.device_count()
 RUNS = [] if GPU else ["runs of angles"]  # whose rows in fp32 are too narrow for a GPU's copy engine
-OPERATIONS = ("decay step", "gated tied", "gated logits", "filter", "scan real", "scan constant", "selective", "angles")
+OPERATIONS = (
+    *("decay step", "gated tied", "gated logits", "delta none", "delta head"),
+    *("filter", "scan real", "scan constant", "selective", "angles"),
+)
 
 
 def operation(name, length):
@@ -133,7 +136,7 @@ def test_fake_kernels_of_silu():
     assert rotary_operator._parts._opoverload in {func for func, _ in compared.calls}
 
 
-@pytest.mark.parametrize("name", ["decay step", "angles", *RUNS])
+@pytest.mark.parametrize("name", ["decay step", "delta head", "angles", *RUNS])
 def test_compiled_for_any_length(name):
     """One graph, whose operators' sizes follow from symbolic shapes."""
     torch._dynamo.reset()
@@ -168,7 +171,9 @@ def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("operation", [decay_attention, gated_attention, causal_filter, selective_scan, scan])
+@pytest.mark.parametrize(
+    "operation", [decay_attention, gated_attention, gated_delta, causal_filter, selective_scan, scan]
+)
 def test_flops_are_the_chunk_backends(operation, packed):
     """As torch's counter has them, forward and backward, at the chunk size asked for."""
     a, b, c, d = (randn(1, 41, 6, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(4))
@@ -177,6 +182,7 @@ def test_flops_are_the_chunk_backends(operation, packed):
     inputs = {
         decay_attention: lambda: (q, k, v),
         gated_attention: lambda: (q, k, v, -k.abs()),
+        gated_delta: lambda: (q, k, v, k[..., 0].abs(), -q[..., 0].abs()),
         causal_filter: lambda: (a, b[0, :6], rates[0]),
         selective_scan: lambda: (a.abs(), rates.clone().requires_grad_(), b, c, d),
         scan: lambda: (-a.abs(), b),

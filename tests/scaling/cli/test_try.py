@@ -13,7 +13,7 @@ from scaling.cli.options import StudyOptions
 from scaling.cli.trial import TrialOptions, plan_trial
 from scaling.cli.variant import opened, read_variant
 
-from ..eighth import page_files
+from ..eighth import module
 
 STUDY = """
 name: tiny
@@ -161,19 +161,18 @@ def test_compute_is_matched_in_whole_batches(folder):
 
 def test_an_architecture_of_a_plugin_is_tried_as_a_variant(folder, monkeypatch):
     """It gets what the study says of the one that it varies."""
-    for name, text in page_files().items():
-        (folder / name).write_text(text)
+    (folder / "average.py").write_text(module())
     monkeypatch.syspath_prepend(str(folder))
     study = (
         STUDY + "overrides: {by_run: {tnl/6k: {lr: 7e-3}, llama/6k: {lr: 8e-3}}, by_arch: {tnl: {weight_decay: 0.3}}}\n"
     )
-    made = plan_of(folder, "name: gated\nplugins: gla\narch: gla\nof: tnl\n", study=study)
-    assert sorted(made["stages"][0]["todo"]) == ["gla-10k-c64-s0", "gla-6k-c64-s0"]
+    made = plan_of(folder, "name: gated\nplugins: average\narch: average\nof: tnl\n", study=study)
+    assert sorted(made["stages"][0]["todo"]) == ["average-10k-c64-s0", "average-6k-c64-s0"]
     request = StudyOptions(study=str(folder / "tiny.yaml"), out=folder / "out", as_json=True).request()
     with opened(request, read_variant(folder / "variant.yaml"), "data", dry_run=True) as trial:
         runs = {run.size: run for request in trial.requests(["6k", "10k"]) for run in request.runs}
     assert (runs["6k"].training.lr, runs["10k"].training.lr) == (7e-3, 3e-3)
-    assert runs["6k"].training.weight_decay == 0.3 and runs["6k"].plugins == ["gla"]
+    assert runs["6k"].training.weight_decay == 0.3 and runs["6k"].plugins == ["average"]
     words = ["try", str(folder / "variant.yaml"), "--against", str(folder / "tiny.yaml"), "--at", "1e12,much"]
     refused = scaling(folder, *words).exception
     assert isinstance(refused, InputError) and "--at" in str(refused)

@@ -88,6 +88,14 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
         ("llama: {n_heads: 4}", "tnl: {n_heads: 4}", "tnl is none of its layers: hgrn2, llama"),
         ("llama: {n_heads: 4}", "lama: {n_heads: 4}", "unknown key 'lama'"),
         ("  hgrn2-3to1:", "  tnl:", "'tnl' is the name of an architecture already"),
+        ("  hgrn2-3to1:", "  softmax:", "'softmax' is the name of an architecture already"),
+        ('label: "HGRN2 3:1"', "label: LLaMA", "hgrn2-3to1: 'LLaMA' is the name of an architecture already"),
+        ("  hgrn2-3to1:", '  a: {layers: [tnl, llama], label: "HGRN2 3:1"}\n  hgrn2-3to1:', "3:1' is also a's"),
+        (
+            "llama]",
+            "softmax], transformer: {window: 8}, softmax: {position: none}",
+            "two of these are one architecture",
+        ),
         ("  hgrn2-3to1:", "  410m:", "'410m' is the name of a size"),
         ("{layers: [hgrn2, hgrn2, hgrn2, llama], ", "{", "hgrn2-3to1.layers"),
         (

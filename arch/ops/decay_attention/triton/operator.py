@@ -195,14 +195,14 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
     )
 
 
-def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
-    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H].
+def lost_by_rounding(initial: Tensor, d_final: Tensor, whole: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
+    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H]. whole: its decay [B H].
 
     Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
     `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
     """
     lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
-    return (lost * table[1, :, 0, -1].exp2().view_as(lost)).unsqueeze(1)
+    return (lost * whole.view_as(lost)).unsqueeze(1)
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=("d_q", "d_k", "d_v"))
@@ -240,7 +240,7 @@ def _backward(
     # of its log, over it: a row without gain has none
     d_gain = none.clone() if d_gain is None or gain is None else d_gain.sum(0) / gain.clamp(min=TINY)
     if states is not None and call.chunks == 1 and initial is not None and d_final is not None:
-        d_decay += lost_by_rounding(initial, d_final, table, states.dtype, torch.float32)
+        d_decay += lost_by_rounding(initial, d_final, table[1, :, 0, -1].exp2(), states.dtype, torch.float32)
     return d_decay, d_initial, d_gain, d_skip.view(len(d_skip) // heads, heads, count).sum((0, 2))
 
 

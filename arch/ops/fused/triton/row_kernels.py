@@ -160,6 +160,23 @@ def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, Q_HEADS, K_HEADS, QS, KS, OU
 
 
 @triton.jit
+def unit_rows(x, d_out, out, length, eps, N, STRIDE, D_STRIDE, OUT_STRIDE, R: tl.constexpr, WIDTH: tl.constexpr,
+              BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
+    """length x / sqrt(sum(x^2) + eps) of a head of x [N, H, WIDTH], whose rows lie STRIDE apart; BACK: its gradient, of
+    that of the result, d_out."""
+    tokens, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
+    mask = (tokens[:, None] < N) & (columns[None, :] < WIDTH)
+    row, column = tokens[:, None].to(tl.int64), tl.program_id(1) * WIDTH + columns[None, :]
+    n = _load(x, row * STRIDE + column, mask)
+    inverse = tl.rsqrt(tl.sum(n * n, 1) + eps)[:, None]
+    n *= inverse
+    if BACK:
+        d_n = _load(d_out, row * D_STRIDE + column, mask)
+        n = inverse * (d_n - n * tl.sum(d_n * n, 1)[:, None])
+    _store(out, row * OUT_STRIDE + column, n * length, mask)
+
+
+@triton.jit
 def _add_up(x, highs, totals):
     """Maxima [G] and sums of e^(x - maximum) [G], extended by x [G, W]."""
     higher = tl.maximum(highs, tl.max(x, 1))

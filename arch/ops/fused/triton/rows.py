@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...joint_rows import as_rows, gradients_in, place_of, row_stride
+from ...joint_rows import as_rows, gradients_in, gradients_of, place_of, row_stride
 from ...triton.column_sums import column_sums
 from ...triton.launch import on_its_device
 from .row_kernels import (
@@ -23,6 +23,7 @@ from .row_kernels import (
     product_forward,
     rotate,
     scale,
+    unit_rows,
 )
 
 TILE = 4096  # numbers of a program
@@ -203,6 +204,37 @@ class Rotate(torch.autograd.Function):
         d_q, d_k = gradients_in(ctx.places, cos)
         _rotate(d_out_q, d_out_k, d_q, d_k, cos, sin, True)
         return d_q, d_k, None, None
+
+
+def _unit(x: Tensor, d_out: Tensor, out: Tensor, length: float, eps: float, back: bool) -> None:
+    (batch, time, heads, width), block = x.shape, triton.next_power_of_2(x.shape[-1])
+    rows, tokens = max(1, TILE // block), batch * time
+    unit_rows[(triton.cdiv(tokens, rows), heads)](
+        x, d_out, out, length, eps, tokens, *map(row_stride, (x, d_out, out)), R=rows, WIDTH=width, BLOCK=block,
+        BACK=back,
+    )  # fmt: skip
+
+
+class Unit(torch.autograd.Function):
+    """length x / sqrt(sum(x^2) + eps), of x [B, T, H, p]: every head's row at this length."""
+
+    @staticmethod
+    @on_its_device
+    def forward(ctx: Any, x: Tensor, length: float, eps: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.length, ctx.eps = length, eps
+        (x,) = as_rows(x)
+        out = x.new_empty(x.shape)
+        _unit(x, x, out, length, eps, False)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        x, d_out = as_rows(*ctx.saved_tensors, *grads)
+        (d_x,) = gradients_of(x)
+        _unit(x, d_out, d_x, ctx.length, ctx.eps, True)
+        return d_x, None, None
 
 
 @on_its_device

@@ -1,0 +1,366 @@
+r"""Kernels of `gated_delta` with decays by head, in chunks of C rows (docs/research/kernels-gated-delta.md).
+
+With g_i the decay from the chunk's start to row i, e_i that from row i to its end, w the whole chunk's, D_ij that from
+row j to row i, and S the state before the chunk, the rows R that a chunk writes, its outputs and the state behind it
+are
+
+    (I + A) R = diag(b) (V - diag(g) K S),  A_ij = b_i D_ij k_i k_j^T for j < i
+    O = diag(g) Q S + P R,  P_ij = D_ij q_i k_j^T for j <= i;    S' = w S + K^T diag(e) R
+
+With M = (I + A)^-1 and Z = M^T (P^T dO + diag(e) K dS'), the gradients are those of the right side, diag(b) Z of V, and
+
+    dS = w dS' + Q^T diag(g) dO - K^T diag(g b) Z,  dA = -Z R^T,  dP = dO R^T
+
+`delta_operands` makes of each chunk what does not depend on the state. The two runs through time have the state alone
+left: it lies on its side in registers, [columns of the values, keys], as the left operand of all products.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...triton.tiles import LOG2E, LOWEST, load_rows, load_tile, operand, power, product, store_rows
+
+
+@triton.jit
+def finely(a, b, EXACT: tl.constexpr):
+    """a @ b of fp32 to more digits than bf16's."""
+    return tl.dot(a, b, input_precision="tf32x3" if EXACT else "tf32")
+
+
+@triton.jit
+def joins(rows, columns, level: tl.constexpr):
+    """Where a lower block of 2^level rows joins it to the block before it, of pairs of blocks."""
+    return ((rows >> level) == (columns >> level) + 1) & ((rows >> level) % 2 == 1)
+
+
+@triton.jit
+def inverse_of(
+    lower, blocks, rows, C: tl.constexpr, SUB: tl.constexpr, LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """(I + lower)^-1 of a strictly lower triangular matrix [C, C], fp32, whose own blocks on the diagonal are `blocks`
+    [C / SUB, SUB, SUB]: of blocks of 1, 2, 4, .. rows, joined in pairs by M - M lower M, of which what joins a pair's
+    blocks counts."""
+    row, column = tl.arange(0, SUB)[None, :, None], tl.arange(0, SUB)[None, None, :]
+    found = tl.where(row == column, 1.0, 0.0) - tl.where(joins(row, column, 0), blocks, 0.0)
+    for level in tl.static_range(1, SUBLEVELS):
+        below = tl.dot(found, tl.where(joins(row, column, level), blocks, 0.0), input_precision="tf32x3")
+        found -= tl.dot(below, found, input_precision="tf32x3")
+    number = tl.arange(0, C // SUB)
+    own = number[:, None, None, None] == number[None, None, :, None]
+    found = tl.reshape(tl.where(own, found[:, :, None, :], 0.0), [C, C])
+    for level in tl.static_range(SUBLEVELS, LEVELS):
+        below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT)
+        found -= finely(below, found, EXACT)
+    return found
+
+
+@triton.jit
+def chunk_tile(
+    x, batch, row, column, rows, T, STRIDE, C: tl.constexpr, WIDTH: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """[C, WIDTH] of x [B, T, ..], whose rows lie STRIDE apart, or of its descriptor; 0 for rows beyond T."""
+    if TMA:
+        return load_tile(x, batch, row, column, C, WIDTH)
+    else:
+        place = x + (batch.to(tl.int64) * T + row) * STRIDE + column
+        return load_rows(place, rows, rows < T - row, STRIDE, 0, WIDTH)
+
+
+@triton.jit
+def own_tile(
+    x, index, row, column, HEIGHT: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """[ROWS, WIDTH] of the matrix `index` of x [.., HEIGHT, FULL], or of its descriptor."""
+    if TMA:
+        return load_tile(x, index.to(tl.int32), row, column, ROWS, WIDTH)
+    else:
+        places = (row + tl.arange(0, ROWS))[:, None] * FULL + column + tl.arange(0, WIDTH)[None, :]
+        return tl.load(x + index * HEIGHT * FULL + places)
+
+
+@triton.jit
+def store_own(
+    x, y, index, row, HEIGHT: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Whole rows of the matrix `index` of x [.., HEIGHT, FULL]."""
+    if TMA:
+        x.store([index.to(tl.int32), row, 0], tl.reshape(y.to(x.dtype), [1, ROWS, FULL]))
+    else:
+        places = (row + tl.arange(0, ROWS))[:, None] * FULL + tl.arange(0, FULL)[None, :]
+        tl.store(x + index * HEIGHT * FULL + places, y.to(x.dtype.element_ty))
+
+
+@triton.jit
+def between(table, size, place, rows, C: tl.constexpr, FAST: tl.constexpr):
+    """D_ij of a chunk, 0 for j > i. Sums of whole numbers and of the rest are apart: their differences are those of the
+    pair's own terms to 1e-6, however much is forgotten in the chunk."""
+    whole, rest = tl.load(table + place + rows), tl.load(table + size + place + rows)
+    sums = (whole[:, None] - whole[None, :]) + (rest[:, None] - rest[None, :])
+    return tl.where(rows[:, None] >= rows[None, :], power(tl.minimum(sums, 0.0), FAST), 0.0)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def delta_operands(
+    q, k, v, beta, log_decay, table, w, u, scores, keys, through, T, H, N, QS, KS, VS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
+    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
+):  # fmt: skip
+    """Of a chunk: w = M diag(b g) K and keys = M^T diag(e) K [B H, N, C, DK], u = (M diag(b) V)^T [.., DV, C], scores P
+    and through = P M [.., C, C]; with DECAY table [4, B H, N, C], fp32: sums of log2 decays up to each row, of whole
+    numbers and of the rest, then g and e."""
+    bh, chunk = tl.program_id(0), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    index = bh.to(tl.int64) * N + chunk
+    rows = tl.arange(0, C)
+    row = chunk * C
+    inside = rows < T - row
+    vector = (batch.to(tl.int64) * T + row + rows) * H + head
+    b = tl.load(beta + vector, mask=inside, other=0.0)
+    counted = rows[:, None] >= rows[None, :]
+    if DECAY:
+        x = tl.maximum(tl.load(log_decay + vector, mask=inside, other=0.0) * LOG2E, LOWEST)
+        whole = tl.floor(x + 0.5)
+        rest = tl.cumsum(x - whole, 0)
+        whole = tl.cumsum(whole, 0)
+        last = rows == C - 1
+        end = tl.sum(tl.where(last, whole, 0.0)) - whole + (tl.sum(tl.where(last, rest, 0.0)) - rest)
+        enter, leave = power(whole + rest, FAST), power(tl.minimum(end, 0.0), FAST)
+        size = tl.num_programs(0).to(tl.int64) * N * C
+        place = table + index * C + rows
+        tl.store(place, whole)
+        tl.store(place + size, rest)
+        tl.store(place + 2 * size, enter)
+        tl.store(place + 3 * size, leave)
+        sums = (whole[:, None] - whole[None, :]) + (rest[:, None] - rest[None, :])
+        weights = tl.where(counted, power(tl.minimum(sums, 0.0), FAST), 0.0)
+    else:
+        weights = tl.where(counted, 1.0, 0.0)
+    same, score = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    near = tl.zeros([C // SUB, SUB, SUB], tl.float32)
+    for first in tl.static_range(0, DK, BK):
+        x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
+        same += product(x, tl.trans(x), EXACT)
+        blocks = tl.reshape(operand(x, EXACT), [C // SUB, SUB, BK])
+        if EXACT:
+            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)), input_precision="tf32x3")
+        else:
+            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)))
+        y = chunk_tile(q, batch, row, head * DK + first, rows, T, QS, C, BK, False)
+        score += product(y, tl.trans(x), EXACT)
+    score = operand(score * weights, EXACT)
+    lower = tl.where(rows[:, None] > rows[None, :], same * weights * b[:, None], 0.0)
+    near *= tl.reshape(b, [C // SUB, SUB])[:, :, None]
+    if DECAY:
+        wholes, rests = tl.reshape(whole, [C // SUB, SUB]), tl.reshape(rest, [C // SUB, SUB])
+        sums = (wholes[:, :, None] - wholes[:, None, :]) + (rests[:, :, None] - rests[:, None, :])
+        near *= power(tl.minimum(sums, 0.0), FAST)
+    within = tl.arange(0, SUB)
+    near = tl.where(within[None, :, None] > within[None, None, :], near, 0.0)
+    solved = inverse_of(lower, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT)
+    store_own(scores, score, index, 0, C, C, C, False)
+    store_own(through, product(score, solved, EXACT), index, 0, C, C, C, False)
+    given = solved * b[None, :]
+    for first in tl.static_range(0, DV, BV):
+        y = chunk_tile(v, batch, row, head * DV + first, rows, T, VS, C, BV, False)
+        store_own(u, product(tl.trans(y), tl.trans(given), EXACT), index, first, DV, C, BV, False)
+    if DECAY:
+        given *= enter[None, :]
+        solved *= leave[:, None]
+    places = rows[:, None] * DK + tl.arange(0, BK)[None, :]
+    for first in tl.static_range(0, DK, BK):
+        if DK > BK:
+            x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
+        to = index * C * DK + first + places
+        tl.store(w + to, product(given, x, EXACT).to(w.dtype.element_ty))
+        tl.store(keys + to, product(tl.trans(solved), x, EXACT).to(keys.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def delta_run(
+    q, k, w, u, scores, table, initial, states, written, out, final, T, H, N, QS, KS, OS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, START: tl.constexpr,
+    EXACT: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """TILE columns of out [B, T, H, DV]; states [B H, N, DV, DK] before every chunk; written R^T [B H, N, DV, C], which
+    may be u; final [B H, DK, DV], as initial, with START."""
+    tile, bh = tl.program_id(0), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    bh = bh.to(tl.int64)
+    rows, first = tl.arange(0, C), tile * TILE
+    # states lie in memory as [DK, DV] at the ends, here they are [TILE, DK]
+    block = tl.arange(0, DK)[None, :] * DV + (first + tl.arange(0, TILE))[:, None]
+    if START:
+        state = tl.load(initial + bh * DK * DV + block)
+    else:
+        state = tl.zeros([TILE, DK], tl.float32)
+    if DECAY:
+        # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
+        decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
+        leaves = decays + tl.num_programs(1).to(tl.int64) * N * C
+        next_enter, next_leave, next_through = tl.load(decays + rows), tl.load(leaves + rows), tl.load(decays + C - 1)
+    for chunk in range(0, N):
+        index, row = bh * N + chunk, chunk * C
+        if DECAY:
+            enter, leave, through = next_enter, next_leave, next_through
+            ahead = tl.minimum(chunk + 1, N - 1) * C
+            next_enter, next_leave = tl.load(decays + ahead + rows), tl.load(leaves + ahead + rows)
+            next_through = tl.load(decays + ahead + C - 1)
+        kept = operand(state, EXACT)
+        store_own(states, kept, index, first, DV, DK, TILE, TMA)
+        x = own_tile(w, index, 0, 0, C, DK, C, DK, TMA)
+        added = own_tile(u, index, first, 0, DV, C, TILE, C, TMA).to(tl.float32) - product(kept, tl.trans(x), EXACT)
+        right = operand(added, EXACT)
+        # a store waits until the one before it has left: each stands behind another product
+        store_own(written, right, index, first, DV, C, TILE, TMA)
+        y = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
+        result = product(kept, tl.trans(y), EXACT)
+        if DECAY:
+            result *= enter[None, :]
+        z = own_tile(scores, index, 0, 0, C, C, C, C, TMA)
+        result += product(right, tl.trans(z), EXACT)
+        if TMA:
+            out.store([batch, row, head * DV + first], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
+        else:
+            place = out + (batch.to(tl.int64) * T + row) * OS + head * DV
+            store_rows(place, tl.trans(result), rows, rows < T - row, OS, first, TILE)
+        if DECAY:
+            state *= through
+            right = operand(added * leave[None, :], EXACT)
+        x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
+        state += product(right, x, EXACT)
+    tl.store(final + bh * DK * DV + block, state)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def delta_run_back(
+    q, k, d_out, keys, through, beta, table, d_final, d_states, solved, d_initial, T, H, N, QS, KS, OS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, START: tl.constexpr,
+    EXACT: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Backwards in time: d_states [B H, N, DV, DK], the gradients of the states behind every chunk, and solved, Z^T
+    [B H, N, DV, C]; from d_final [B H, DK, DV], with START, to d_initial."""
+    tile, bh = tl.program_id(0), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    bh = bh.to(tl.int64)
+    rows, first = tl.arange(0, C), tile * TILE
+    block = tl.arange(0, DK)[None, :] * DV + (first + tl.arange(0, TILE))[:, None]
+    if START:
+        state = tl.load(d_final + bh * DK * DV + block)
+    else:
+        state = tl.zeros([TILE, DK], tl.float32)
+    vectors = batch.to(tl.int64) * T * H + head  # of beta
+    ahead = (N - 1) * C
+    next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
+    if DECAY:
+        decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
+        next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+    for step in range(0, N):
+        chunk = N - 1 - step
+        index, row = bh * N + chunk, chunk * C
+        b = next_b
+        ahead = tl.maximum(row - C, 0)
+        next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
+        if DECAY:
+            enter, through_chunk = next_enter, next_through
+            next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+        kept = operand(state, EXACT)
+        store_own(d_states, kept, index, first, DV, DK, TILE, TMA)
+        y = tl.trans(chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, TILE, TMA))
+        z = own_tile(through, index, 0, 0, C, C, C, C, TMA)
+        x = own_tile(keys, index, 0, 0, C, DK, C, DK, TMA)
+        found = product(y, z, EXACT) + product(kept, tl.trans(x), EXACT)
+        store_own(solved, operand(found, EXACT), index, first, DV, C, TILE, TMA)
+        if DECAY:
+            b *= enter
+            y = operand(y.to(tl.float32) * enter[None, :], EXACT)
+            state *= through_chunk
+        x = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
+        state += product(y, x, EXACT)
+        x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
+        state -= product(operand(found * b[None, :], EXACT), x, EXACT)
+    tl.store(d_initial + bh * DK * DV + block, state)
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def delta_gradients(
+    q, k, v, beta, table, d_out, written, solved, states, d_states, d_q, d_k, d_v, d_beta, d_decay,
+    T, H, N, QS, KS, VS, OS, DQS, DKS, DVS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Of a chunk and BK channels of the keys: d_q, d_k, these channels' shares of d_beta and of d_decay, the gradient
+    of the log-decays [DK / BK, B, T, H], and a share of the columns of d_v.
+
+    The decay of a pair of rows has the gradient of their score times the score. So the sum over a row's pairs is the
+    product of q (or k) with its gradient, and that of a log-decay all those from its row on.
+    """
+    tile, chunk, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    batch, head = bh // H, bh % H
+    bh = bh.to(tl.int64)
+    index, row = bh * N + chunk, chunk * C
+    rows = tl.arange(0, C)
+    inside = rows < T - row
+    channel = tile * BK
+    vector = (batch.to(tl.int64) * T + row + rows) * H + head
+    of_p, of_a = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    of_q, of_k, leaving = (
+        tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32),
+    )  # fmt: skip
+    spanning = 0.0
+    for first in tl.range(0, DV, BV, num_stages=STAGES):
+        y = chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, BV, TMA)
+        r = own_tile(written, index, first, 0, DV, C, BV, C, TMA)
+        z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA))
+        s = own_tile(states, index, first, channel, DV, DK, BV, BK, TMA)
+        ds = own_tile(d_states, index, first, channel, DV, DK, BV, BK, TMA)
+        of_p += product(y, r, EXACT)
+        of_a += product(z, r, EXACT)
+        of_q += product(y, s, EXACT)
+        of_k += product(z, s, EXACT)
+        leaving += product(tl.trans(r), ds, EXACT)
+        if DECAY:
+            spanning += tl.sum(s.to(tl.float32) * ds.to(tl.float32))
+    b = tl.load(beta + vector, mask=inside, other=0.0)
+    if DECAY:
+        size = tl.num_programs(2).to(tl.int64) * N * C
+        weights = between(table, size, index * C, rows, C, FAST)
+        decays = table + 2 * size + index * C
+        enter, leave = tl.load(decays + rows), tl.load(decays + size + rows)
+        of_q *= enter[:, None]
+        of_k *= enter[:, None]
+        leaving *= leave[:, None]
+    else:
+        weights = tl.where(rows[:, None] >= rows[None, :], 1.0, 0.0)
+    of_p *= weights
+    of_a = tl.where(rows[:, None] > rows[None, :], -of_a * weights, 0.0)
+    x = chunk_tile(k, batch, row, head * DK + channel, rows, T, KS, C, BK, False)
+    y = chunk_tile(q, batch, row, head * DK + channel, rows, T, QS, C, BK, False)
+    of_q += product(of_p, x, EXACT)
+    given = operand(b[:, None] * x.to(tl.float32), EXACT)
+    inner = product(of_a, x, EXACT)
+    own = inner - of_k  # of what beta is multiplied by
+    others = leaving + product(tl.trans(of_p), y, EXACT) + product(tl.trans(of_a), given, EXACT)
+    place = batch.to(tl.int64) * T + row
+    store_rows(d_q + place * DQS + head * DK, of_q, rows, inside, DQS, channel, BK)
+    store_rows(d_k + place * DKS + head * DK, b[:, None] * own + others, rows, inside, DKS, channel, BK)
+    key = x.to(tl.float32)
+    of_beta = tl.sum(key * own, 1)
+    share = tile * (tl.num_programs(2) // H).to(tl.int64) * T * H + vector
+    if DECAY:
+        # of the rounded numbers that the products have, so that what a pair adds and takes is the same
+        found = y.to(tl.float32) * of_q + given.to(tl.float32) * inner - key * (b[:, None] * of_k + others)
+        found = tl.sum(found, 1)
+        behind = tl.sum(tl.sum(key * leaving, 1), 0) + spanning * tl.load(decays + C - 1)
+        tl.store(d_decay + share, tl.cumsum(found, 0, reverse=True) + behind, mask=inside)
+    for share_of_v in range(tile, DV // BV, DK // BK):
+        first = share_of_v * BV
+        z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA)).to(tl.float32)
+        value = chunk_tile(v, batch, row, head * DV + first, rows, T, VS, C, BV, False)
+        of_beta += tl.sum(z * value.to(tl.float32), 1)
+        store_rows(d_v + place * DVS + head * DV, z * b[:, None], rows, inside, DVS, first, BV)
+    tl.store(d_beta + share, of_beta, mask=inside)

@@ -1,0 +1,3 @@
+from .gla import Deaf, GatedLinearAttention, NoFormula
+
+__all__ = ["Deaf", "GatedLinearAttention", "NoFormula"]
