@@ -269,7 +269,8 @@ def _optimizer(training: dict[str, Any]) -> str:
     """The trainer's optimizer with what a run has of it, but for the learning rate."""
     named = (("betas", "betas"), ("eps", "eps"), ("weight_decay", "weight decay"), ("grad_clip", "clipping at"))
     parts = [f"{name} {training[key]}" for key, name in named if training.get(key) is not None]
-    return ", ".join(["Muon and AdamW" if training.get("optimizer") == "muon" else "AdamW", *parts])
+    name = {"adam": "Adam", "muon": "Muon and AdamW"}.get(training.get("optimizer", "adamw"), "AdamW")
+    return ", ".join([name, *parts])
 
 
 def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | float | None]:

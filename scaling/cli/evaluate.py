@@ -316,7 +316,10 @@ def fetch(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download the tasks' data. Run it once, on a login node: no other command reads from the Hugging Face hub."""
+    """Download the tasks' data. Run it once, on a login node: no other command reads from the Hugging Face hub.
+
+    Needle in a haystack reads text of your own: .txt files in FOLDER/needle.
+    """
     from analysis.evals.lmeval.fetch import data_sets, fetch, missing
 
     names = data_sets(named(tasks, "--tasks") or None)
@@ -328,6 +331,8 @@ def fetch(
     if as_json:
         print_json([vars(result) for result in results])
     elif not failed:
+        if tasks is None and not any((folder / "needle").glob("*.txt")):
+            print(f"not fetched: the text of needle in a haystack is yours: put .txt files into {folder / 'needle'}")
         print(f"next: write `data: {folder}` below `evaluation:` of a study file; `scaling eval study STUDY` reads it")
     if failed:
         names = [result.name for result in failed]

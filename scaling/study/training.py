@@ -70,9 +70,10 @@ class Training(Section):
     """Of schedule `wsd`: a line, or 1 - sqrt, which fell slightly lower in Hägele et al. 2024."""
     final_lr_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.1
     """Of schedules `cosine` and `wsd`: the rate of the last step, as a share of `lr`."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """`muon`: hidden layers' projections and MLPs by Muon, whose steps are as large as AdamW's; embeddings, head,
-    norms, convolutions, gates of low rank and fused projections by AdamW. Not with `zero_stage`."""
+    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    """`adam`: AdamW, but with weight decay added to the gradient (L2), so that the averages see it. `muon`: hidden
+    layers' projections and MLPs by Muon, whose steps are as large as AdamW's; embeddings, head, norms, convolutions,
+    gates of low rank and fused projections by AdamW, not with `zero_stage`."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.1
     """Weight decay; biases, norms and other vectors have none."""
     betas: Betas = [0.9, 0.95]

@@ -25,7 +25,7 @@ from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.training import split_batch
-from .optimizers import AdamW, optimizer_of
+from .optimizers import Adam, AdamW, optimizer_of
 from .stop import StopRequest
 from .store import shared_store
 
@@ -79,7 +79,7 @@ def load_deepspeed(device_type: str) -> Any:
     from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
-        ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
+        ZERO_SUPPORTED_OPTIMIZERS.extend([Adam, AdamW])
     deepspeed.utils.logger.setLevel(logging.WARNING)
     # DeepSpeed's compiler is not used, and would import torch's for 4 to 6 s
     deepspeed.runtime.engine.is_deepcompile_supported = lambda: False

@@ -1,4 +1,4 @@
-"""The optimizers of a run: PyTorch's AdamW, and Muon for the matrices of hidden layers beside it.
+"""The optimizers of a run: PyTorch's AdamW and Adam, and Muon for the matrices of hidden layers beside it.
 
 Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) moves a weight matrix along its averaged gradient
 with all singular values made about equal. Steps are as large as AdamW's in root mean square, so that rates and weight
@@ -26,13 +26,18 @@ ITERATIONS, EPS = 5, 1e-7
 RMS = 0.2  # of a step over its rate, about that of AdamW
 
 
-class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW without the wrappers that torch.compile needs."""
+class Adam(torch.optim.Adam):
+    """torch.optim.Adam without the wrappers that torch.compile needs. Weight decay is L2: the averages are of
+    g + weight_decay w."""
 
-    add_param_group: Any = unwrap(torch.optim.AdamW.add_param_group)
-    state_dict: Any = unwrap(torch.optim.AdamW.state_dict)
-    load_state_dict: Any = unwrap(torch.optim.AdamW.load_state_dict)
-    step: Any = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+    add_param_group: Any = unwrap(torch.optim.Adam.add_param_group)
+    state_dict: Any = unwrap(torch.optim.Adam.state_dict)
+    load_state_dict: Any = unwrap(torch.optim.Adam.load_state_dict)
+    step: Any = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class AdamW(Adam, torch.optim.AdamW):
+    """torch.optim.AdamW likewise: w <- (1 - lr weight_decay) w beside the step."""
 
 
 class Muon(AdamW):
@@ -102,11 +107,10 @@ def parameter_groups(model: LanguageModel, weight_decay: float, matrices: bool =
     return [group for group in groups if group["params"]]
 
 
-def optimizer_of(model: LanguageModel, training: Training) -> AdamW:
+def optimizer_of(model: LanguageModel, training: Training) -> Adam:
     """The optimizer that `training` asks for; fused: the fastest on every device, and deterministic."""
-    is_muon = training.optimizer == "muon"
-    return (Muon if is_muon else AdamW)(
-        parameter_groups(model, training.weight_decay, matrices=is_muon),
+    return {"adamw": AdamW, "adam": Adam, "muon": Muon}[training.optimizer](
+        parameter_groups(model, training.weight_decay, matrices=training.optimizer == "muon"),
         lr=training.peak_lr,
         betas=(training.betas[0], training.betas[1]),
         eps=training.eps,

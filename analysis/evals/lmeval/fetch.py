@@ -17,6 +17,7 @@ from typing import Any
 from arch.errors import InputError, nearest
 from data.files import read_json, sha256, write_bytes, write_json
 
+from ..niah.settings import VARIANTS
 from .sets import DATA, PRESETS, TASKS, DataSet
 
 RECORD = "fetched.json"
@@ -41,6 +42,10 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
         return list(DATA)
     wanted: set[str] = set()
     for word in words:
+        if word == "niah" or word in VARIANTS:
+            raise InputError(
+                f"eval fetch: the text of {word} is yours: leave it out, and put .txt files into FOLDER/needle"
+            )
         if word not in TASKS and word not in PRESETS and word not in DATA:
             raise InputError(f"eval fetch: {word!r} is unknown{nearest(word, [*PRESETS, *TASKS, *DATA])}")
         wanted |= {TASKS[task].data if task in TASKS else task for task in PRESETS.get(word, (word,))}

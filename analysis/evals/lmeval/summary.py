@@ -44,6 +44,8 @@ PAPER: dict[str, tuple[Score, ...]] = {
 }
 COLUMNS = PAPER | {
     "siqa": main_scores(["siqa"]),
+    # tables 9 to 11: SCROLLS by task
+    **{f"{task.removeprefix('scrolls-')}_{metric}": ((task, metric),) for task, metric in SCROLLS_SCORES},
     "superglue_avg": main_scores(SUPERGLUE),
     "superglue_hgrn": HGRN_SUPERGLUE,
 }

@@ -75,6 +75,9 @@ def test_commands(tmp_path):
     assert run(app, ["eval", "fetch", str(tmp_path), "--tasks", "ppl", "--dry-run"]).output == (
         "would fetch 2 of 2: wikitext, lambada\n"
     )
+    needle = run(app, ["eval", "fetch", str(tmp_path), "--tasks", "csr,niah"])
+    assert isinstance(needle.exception, InputError)
+    assert "the text of niah is yours: leave it out, and put .txt files into FOLDER/needle" in str(needle.exception)
     listed = json.loads(run(app, ["eval", "list", "--json"]).output)
     assert {task["task"] for task in listed["tasks"]} >= set(TASKS) and listed["presets"]["csr"][0] == "boolq"
     untrained = run(app, ["eval", "table", "four-architectures", "--out", str(tmp_path)])

@@ -12,6 +12,7 @@ from analysis.evals.lmeval.harness import exact_match, rouge, word_f1
 from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.summary import COLUMNS as SCORES
 from analysis.evals.lmeval.summary import HGRN_SUPERGLUE, TABLE4, average, show_summary, summary
+from scaling.study.spec import load_study
 
 from .small_study import stored_result
 
@@ -89,6 +90,17 @@ def test_the_papers_common_sense_averages():
     assert n == 24
 
 
+def test_hgrn2s_common_sense_average_has_no_boolq():
+    """Its table 6: what csr_avg is where BoolQ was not evaluated, as in hgrn2.yaml."""
+    rows = [row for row in reference("002_table06") if row["openbookqa"] and row["reported_by_yang_2023"] == "0"]
+    named = load_study("hgrn2").evaluation.tasks
+    for row in rows:
+        values = {(t, TASKS[t].metrics[0]): float(row[t.replace("-", "_")]) / 100 for t in named}
+        value, missing = average(SCORES["csr_avg"], values)
+        assert missing == ["boolq"] and value == pytest.approx(float(row["avg"]), abs=0.0101), row
+    assert len(rows) == 23
+
+
 def test_hgrns_superglue_averages():
     """Its seven columns, MultiRC's among them, give the average it prints; and MultiRC's cells are whole questions."""
     rows = reference("001_table05")
@@ -159,7 +171,9 @@ def test_table_4s_columns_in_its_order():
     heads, cells, notes = show_summary(rows)
     csr = ("boolq", "piqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa", "csr_avg")
     paper = (*csr, "wikitext_ppl", "lambada_ppl", "niah_easy", "scrolls_plain")
-    assert heads == ("run", "step", *paper, "siqa")
+    rouge = [f"{name}_rouge{n}" for name in ("govreport", "summscreenfd", "qmsum") for n in "12L"]
+    by_task = (*rouge, "qasper_f1", "narrativeqa_f1", "quality_em", "contractnli_em")  # tables 9 to 11
+    assert heads == ("run", "step", *paper, "siqa", *by_task)
     assert cells[0][2:14] == (*["50.00"] * 8, "20.00", "9.00", "12.30", "8.00") and notes == []
 
 

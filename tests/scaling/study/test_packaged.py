@@ -14,7 +14,7 @@ STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 HASHES = {  # of (run id, spec hash) of every run of the grid
     "four-architectures": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
     "h200-hour": "8ef9f6ac3f75185dd9f6908fa9a1f1bfbabb7f2ecab0a1f8e1f4e9e8e8d36709",
-    "paper": "5efa02d7ecfce0472e4a952d3d44b2ee78d7c805311cff6aac673f8a32cfea14",
+    "paper": "6744ce300e6e391f47dd8b8308d7dd175d98dd3169dabcd58e21cea614b70b52",
     "paper-decay-tiny": "eec3130755b2894e61860a00b7cf2f091747cacb192286710a4fd403a1cdeb6b",
     "hgrn-ablations-tiny": "95d1303f34332263da2ace1d5aa2905079b8e43b2e1a467a1dda367c78dabd74",
 }

@@ -13,7 +13,17 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from scaling.study.spec import load_study
 from scaling.study.training import Training
-from scaling.trainer.optimizers import COEFFICIENTS, EPS, ITERATIONS, MOMENTUM, AdamW, Muon, optimizer_of, orthogonal
+from scaling.trainer.optimizers import (
+    COEFFICIENTS,
+    EPS,
+    ITERATIONS,
+    MOMENTUM,
+    Adam,
+    AdamW,
+    Muon,
+    optimizer_of,
+    orthogonal,
+)
 
 from .test_engine_parity import CONTEXT, batches
 
@@ -86,6 +96,37 @@ def test_a_rate_on_the_device_is_a_rate_of_the_host_to_the_bit():
     first.step()
     second.step()
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "coupled"), [("adam", True), ("adamw", False)])
+def test_weight_decay_is_in_the_gradient_of_adam_and_beside_the_step_of_adamw(kind, coupled):
+    """Against the equations in float64, over steps and a saved state."""
+    model = build_model(preset("mamba2", "6k", context_length=CONTEXT, chunk_size=16), seed=0)
+    settings = Training(optimizer=kind, lr=3e-3, weight_decay=0.3, betas=[0.9, 0.98], eps=1e-8)
+    optimizer, exempt = optimizer_of(model, settings), model.no_weight_decay()
+    assert type(optimizer) is {"adam": Adam, "adamw": AdamW}[kind]
+    generator = torch.Generator().manual_seed(2)
+    weights = {name: p.detach().double().clone() for name, p in model.named_parameters()}
+    means = {name: torch.zeros_like(w) for name, w in weights.items()}
+    squares = {name: torch.zeros_like(w) for name, w in weights.items()}
+    for step in range(1, 5):
+        for name, p in model.named_parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+            w, decay, g = weights[name], 0.0 if name in exempt else 0.3, p.grad.double()
+            if coupled:
+                g = g + decay * w
+            else:
+                w *= 1 - 3e-3 * decay
+            means[name].lerp_(g, 0.1)
+            squares[name].lerp_(g * g, 0.02)
+            w -= 3e-3 * means[name] / (1 - 0.9**step) / ((squares[name] / (1 - 0.98**step)).sqrt() + 1e-8)
+        optimizer.step()
+        saved = optimizer.state_dict()
+        optimizer = optimizer_of(model, settings)
+        optimizer.load_state_dict(saved)
+    assert exempt and len(exempt) < len(weights)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.detach().double(), weights[name], rtol=1e-5, atol=1e-6)
 
 
 NARROW = ("embedding", "lm_head", "norm", "conv", "gamma", "theta", "gate.down", "gate.up", "tpe", "select", ".step")

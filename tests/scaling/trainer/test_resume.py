@@ -262,7 +262,14 @@ def test_a_state_of_another_spec_is_refused(tmp_path: Path, undisturbed: RunDir)
 
 @pytest.mark.parametrize(
     ("arch", "stage", "optimizer"),
-    [("hgrn2", 1, "adamw"), ("cosformer2", 2, "adamw"), ("tnl", 0, "adamw"), ("tnl", 0, "muon"), ("mamba2", 0, "muon")],
+    [
+        ("hgrn2", 1, "adamw"),
+        ("cosformer2", 2, "adamw"),
+        ("tnl", 0, "adamw"),
+        ("tnl", 1, "adam"),
+        ("tnl", 0, "muon"),
+        ("mamba2", 0, "muon"),
+    ],
 )
 def test_every_stage_and_optimizer_resumes_exactly(tmp_path: Path, arch: str, stage: int, optimizer: str) -> None:
     changes = {"zero_stage": stage, "n_steps": 12, "micro_batch_tokens": BATCH // 2, "precision": "bf16"}
