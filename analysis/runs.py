@@ -32,7 +32,7 @@ from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
 from scaling.rundir.owner import attempts
-from scaling.study.run import decisive
+from scaling.study.run import arch_of_run, decisive
 from scaling.study.schedule import phase
 from scaling.study.schema import FORECAST
 from scaling.study.training import Training
@@ -40,7 +40,7 @@ from scaling.study.training import Training
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding", "point", "variant")
 Record = dict[str, Any]
-RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
+SIZE_AND_SEED = re.compile(r"-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
 def load_tables(
@@ -83,7 +83,7 @@ _RUN_COLUMNS = (
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "peak_memory_gb"),
     *("spec_hash", "git_commit", "corpus_fingerprint", "tokenizer", "reset_at_documents", "target_tokens", "recipe"),
-    *("point", "variant", "trunk"),
+    *("point", "variant", "trunk", "checked"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -208,8 +208,9 @@ def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
 def _run_row(run: _Run) -> dict[str, Any]:
     header, rows = run.header, run.rows
     if header is None:
-        parts = RUN_ID.match(run.path.name)
-        known = {"arch": parts[1], "size": parts[2], "seed": int(parts[3])} if parts else {}
+        arch = arch_of_run(run.path.name)
+        parts = SIZE_AND_SEED.match(run.path.name.removeprefix(arch))
+        known = {"arch": arch, "size": parts[1], "seed": int(parts[2])} if parts else {}
         known |= named({}, ())
         return {"run_id": run.path.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
     record = header["record"]
@@ -245,6 +246,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "target_tokens": record["spec"].get("corpus", {}).get("target_tokens"),
         "recipe": _recipe(header),
         "trunk": record["spec"].get("trunk") or "",
+        "checked": "" if record["spec"].get("checked", True) else "no",
     } | ({"prediction": record["prediction"]} if "prediction" in record else {})
 
 

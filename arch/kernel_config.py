@@ -283,7 +283,7 @@ def delta_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Del
         operands_tile=(min(key_dim, 32 if exact else 128), min(value_dim, 32 if exact else 128)),
         operands_warps=4,
         block=16,
-        run_tile=min(value_dim, 32 if exact else 64),
+        run_tile=min(value_dim, 32 if exact or (key_dim > 128 and not own) else 64),
         run_warps=8 if key_dim > 128 and not exact else 4,
         run_stages=1 if exact or key_dim > 128 else stages,
         gradient_tile=(min(key_dim, 16 if exact else 64), min(value_dim, 16 if exact else 64)),

@@ -10,11 +10,11 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, nearest
+from .errors import InputError, nearest, shown
 from .options import COMMON, TYPES, Options, kind_of
 from .outside import REMEDY, allow, import_allowed
 
@@ -27,6 +27,7 @@ NORMS = ("srms", "rms", "layer")
 # Names of runs, --only and arch/size put other characters around a name.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 PATTERN_NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
+LONGEST_NAME, LONGEST_LABEL = 40, 60  # characters of a pattern's name, which is part of names of files; of a label
 COLOR = re.compile(r"#[0-9a-f]{6}")
 # Names that an option cannot have: attributes of the class, and keys of config.json beside a model's fields.
 RESERVED = {
@@ -126,6 +127,10 @@ def register(
             raise InputError(f"architecture {name!r}: preset must take three arguments: size, shape, changes") from None
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
+    try:
+        _check_label(label)
+    except InputError as error:
+        raise InputError(f"architecture {name!r}: {error}") from None
     for own in (label or name, *aliases):
         for other in ARCHITECTURES.values():
             if other.name != name and own.lower() in _names(other):
@@ -166,18 +171,22 @@ def register_pattern(
     period, which the depth of a model repeats. own: fields of the layers of a kind (heads, norm, options ..) that
     differ from its own architecture's. A pattern of the same name is replaced. Raises InputError."""
     names, fields = tuple(map(resolved, layers)), {resolved(kind): given for kind, given in (own or {}).items()}
-    if not PATTERN_NAME.fullmatch(name):
-        raise InputError(f"{name!r}: a name is small letters, digits, _ and -, and begins with a letter")
+    if not PATTERN_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{shown(name)}: a name is small letters, digits, _ and -, begins with a letter, and has at most "
+            f"{LONGEST_NAME} characters"
+        )
+    _check_label(label)
+    taken = {own for known in ARCHITECTURES.values() if not known.layers for own in _names(known)}
     for new in (name, label or name):
-        names_taken = (x for known in ARCHITECTURES.values() if not known.layers for x in _names(known))
-        if new.lower() in names_taken:
+        if new.lower() in taken:
             raise InputError(f"{new!r} is the name of an architecture already: choose another")
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"color {color!r} is not written as #rrggbb")
     if not names:
         raise InputError("layers: name the architecture of each layer of a period")
-    if len(fields) < len(own or {}):
-        raise InputError(f"{', '.join(own or {})}: two of these are one architecture: give its fields once")
+    if twice := [kind for kind in own or {} if list(map(resolved, own or {})).count(resolved(kind)) > 1]:
+        raise InputError(f"{' and '.join(twice)} are the same architecture: give its fields below one of them")
     for kind in (*names, *fields):
         known = architecture(kind)
         if known.layers:
@@ -227,6 +236,14 @@ def _names(known: Architecture) -> tuple[str, ...]:
     return (known.name, known.label.lower(), *known.aliases)
 
 
+def _check_label(label: str | None) -> None:
+    """Raise InputError for a label that would not stand in a table, or be markup in a plot."""
+    if label is None:
+        return
+    if not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL or set(label) & set("<>|"):
+        raise InputError(f"label {shown(label)}: a label is a line of 1 to {LONGEST_LABEL} characters, without < > |")
+
+
 def pattern_fields(name: str) -> dict[str, Any]:
     """A pattern as a study file has it; empty of any other architecture."""
     pattern = architecture(name)
@@ -251,6 +268,15 @@ def resolved(name: str) -> str:
     if lower in KNOWN:
         return lower
     return next((known.name for known in ARCHITECTURES.values() if lower in known.aliases), lower)
+
+
+def meant(name: str, valid: Collection[str]) -> str:
+    """`nearest` for a name where `valid` ones are asked for, architectures among them, whose aliases are known too."""
+    aliases = {alias: known.name for known in ARCHITECTURES.values() if known.name in valid for alias in known.aliases}
+    if (arch := resolved(name)) in valid and arch in KNOWN:
+        return f" (did you mean {arch!r}?)"
+    hint = nearest(name, [*valid, *aliases])
+    return hint if "did you mean" in hint else nearest(name, list(valid))
 
 
 def kinds_of(arch: str) -> tuple[str, ...]:
@@ -293,7 +319,7 @@ def architecture(name: str) -> Architecture:
     if isinstance(name, str) and in_family(name):
         return FAMILIES[name.partition(":")[0]](name)
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise InputError(f"unknown architecture {name!r}{nearest(str(name), list(KNOWN))}")
+        raise InputError(f"unknown architecture {name!r}{meant(str(name), KNOWN)}")
     return ARCHITECTURES[name]
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
+import traceback
 from collections.abc import Callable
+from typing import Any
 
 from arch.config import ModelConfig
-from arch.errors import InputError
+from arch.errors import InputError, shown
 from arch.registry import KNOWN, in_family, kinds_of
 
 from .entry import Entry
 
+INF = float("inf")
 ENTRIES: dict[str, Entry] = {}
 _OWNERS: dict[str, str] = {}
 _FAMILIES: dict[str, Callable[[str], Entry]] = {}  # of arch.registry's families, by prefix
@@ -18,13 +23,41 @@ _FAMILIES: dict[str, Callable[[str], Entry]] = {}  # of arch.registry's families
 
 def register(name: str, entry: Entry) -> None:
     """Give the architecture that arch.registry knows as `name` its costs. Raises InputError where another module gave
-    it some."""
+    it some, and where a function is none; what a plugin's function raises becomes one when it is called."""
     module = str(sys._getframe(1).f_globals["__name__"])
     if name in KNOWN and _OWNERS.get(name, module) != module:  # a plugin that failed owns nothing
         raise InputError(
             f"the costs of {name!r} are those of {_OWNERS[name]}: register an architecture of another name"
         )
-    ENTRIES[name], _OWNERS[name] = entry, module
+    guarded: dict[str, Any] = {}
+    for field in dataclasses.fields(Entry) if not module.startswith(f"{__package__}.") else ():
+        function = getattr(entry, field.name)
+        if callable(function):
+            guarded[field.name] = _guarded(name, field.name, function)
+        elif callable(field.default) or field.default is dataclasses.MISSING:
+            raise InputError(f"costs of {name!r}: {field.name} must be a function, not {function!r}")
+    ENTRIES[name], _OWNERS[name] = dataclasses.replace(entry, **guarded), module
+
+
+def _guarded(name: str, line: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plugin's function of costs, whose exceptions, and answers that are no counts, are an InputError."""
+
+    @functools.wraps(function)
+    def guarded(*given: Any) -> Any:
+        try:
+            answer = function(*given)
+        except InputError:
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {' '.join(str(error).split())} ({last.filename}:{last.lineno})"
+            raise InputError(f"costs of {name!r}: {line}: {what}") from error
+        numbers = list(answer.values()) if isinstance(answer, dict) else [answer]
+        if wrong := [x for x in numbers if isinstance(x, bool) or not isinstance(x, int | float) or not -INF < x < INF]:
+            raise InputError(f"costs of {name!r}: {line} must give numbers by name, not {shown(wrong[0])}")
+        return answer
+
+    return guarded
 
 
 def register_family(prefix: str, entry: Callable[[str], Entry]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from arch.config import ModelConfig, check_fields, field_names, field_types
 from arch.errors import InputError, nearest
 from arch.presets import preset, shaped, sizes_of
-from arch.registry import KNOWN, kinds_of, resolved
+from arch.registry import KNOWN, kinds_of, meant, resolved
 
 from .quantity import MOST_CONTEXT, context_length, whole
 from .registry import has_mlp
@@ -23,7 +23,7 @@ def arch_of(name: str) -> str:
     """The architecture of that name, in any case of letters. Raises InputError for an unknown one."""
     arch = resolved(name)
     if arch not in KNOWN:
-        raise InputError(f"unknown architecture {name!r}{nearest(arch, list(KNOWN))}")
+        raise InputError(f"unknown architecture {name!r}{meant(arch, KNOWN)}")
     return arch
 
 

@@ -9,12 +9,15 @@ costs are those of the real model; it does not say that the mixer computes what 
 
 from __future__ import annotations
 
+import copy
+import math
 import re
 import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,29 +30,36 @@ from torch.utils.flop_counter import FlopCounterMode
 from arch.arguments import Parser, add_plugin, plugin_words
 from arch.config import ARCHS, NORMS, ModelConfig
 from arch.errors import InputError
-from arch.model.cache import DecodeCache
-from arch.model.lm import LanguageModel, build_model, load_model
-from arch.model.mixer import Mixer
+from arch.model.cache import LayerCache
+from arch.model.lm import LanguageModel, NoInit, build_model, load_model
+from arch.model.mixer import Mixer, mixer_of
 from arch.presets import SIZES, preset
 from arch.registry import Architecture, architecture
-from flops import count_params, decode_state
+from flops import Entry, count_params, decode_state
 from flops.forward import backward_products, forward_products, layers_backward, layers_products, unseen_products
 from flops.params import layer_params
 from flops.registry import entries_of
 
 from .study.file import register_architectures
+from .study.run import same_model
 
 if TYPE_CHECKING:
     from .study.run import RunSpec
 
 SIZE, CHUNK, LAYERS = "25k", 32, 2
+LONGEST = 512  # tokens of the longest text, which is as long as a model's context where that is shorter
+OTHER_SHAPES = ({"d_model": 72, "n_heads": 3, "d_ffn": 56}, {"d_model": 48})  # another width, heads of other widths
 LENGTH = 70  # tokens: two chunks and a rest
 DOCUMENTS = [1, 37, 64, 2, 32]  # tokens of packed documents: one token, across chunks, aligned with them
 RTOL, ATOL = 1e-9, 1e-11
 SINGLE = 0.02  # of a tensor's largest entry, on a GPU: tensor cores read fp32 to 10 bits
-SMALL = {"d_model": 32, "n_heads": 2, "d_ffn": 88, "vocab_size": 257, "context_length": 256, "chunk_size": CHUNK}
+SMALL = {"d_model": 32, "n_heads": 2, "d_ffn": 88, "chunk_size": CHUNK}
 TORCH = str(Path(torch.__file__).parent)
-DEEPEST = 32  # layers of a model that is checked before a study trains
+OWN = tuple(str(Path(__file__).parents[1] / folder) + "/" for folder in ("arch", "flops", "scaling"))
+DEEPEST = 16  # layers of a model that is checked before a study trains
+LARGEST = 5_000_000  # its parameters, where its options need the width of the study
+STEP, OFF = 1e-3, 0.01  # of parameters, in units of their size; how far a gradient may be from the difference in loss
+GROUPS = 8  # of layers, whose parameters step together
 
 
 class Skipped(Exception):
@@ -112,22 +122,22 @@ def close(actual: Tensor, expected: Tensor, what: str) -> None:
 
 
 class Reading:
-    """A forward pass without gradients: its logits, what each layer's mixer adds to the stream, and the cache."""
+    """A forward pass: its logits, what each layer's mixer adds to the stream, and the cache. given: as of the model."""
 
-    def __init__(self, model: LanguageModel, ids: Tensor, cache: DecodeCache | None = None, keep: bool = False) -> None:
+    def __init__(self, model: LanguageModel, ids: Tensor, gradients: bool = False, **given: Any) -> None:
         self.mixed: list[Tensor] = []
         hooks = [
-            module.register_forward_hook(lambda module, inputs, out: self.mixed.append(out[0]))
+            module.register_forward_hook(lambda module, inputs, out: self.mixed.append(out[0].detach()))
             for module in model.modules()
             if isinstance(module, Mixer)
         ]
         try:
-            with torch.no_grad():
-                out = model(input_ids=ids, cache=cache, use_cache=keep)
+            with torch.set_grad_enabled(gradients):
+                out = model(input_ids=ids, **given)
         finally:
             for hook in hooks:
                 hook.remove()
-        self.logits, self.cache = out.logits, out.cache
+        self.logits, self.cache = out.logits.detach(), out.cache
 
 
 def named(config: ModelConfig, layer: int) -> str:
@@ -135,49 +145,71 @@ def named(config: ModelConfig, layer: int) -> str:
 
 
 def check_parameters(config: ModelConfig) -> None:
-    """flops.count_params is the number of parameters: of every preset, and with untied head and every norm."""
-    configs = [config, *(config.replace(tie_embeddings=False, norm=norm) for norm in NORMS)]
-    configs += [] if config.layers else [preset(config.arch, size) for size in SIZES]  # a pattern fits some alone
-    for other in configs:
-        with torch.device("meta"):
-            model = LanguageModel(other)
-        counted, real = count_params(other).total, sum(parameter.numel() for parameter in model.parameters())
-        if counted == real:
-            continue
-        for index, (layer, (kind, _)) in enumerate(zip(model.decoder.layers, other.by_layer, strict=True)):
-            of_layer, own = sum(layer_params(kind).values()), {n: list(p.shape) for n, p in layer.named_parameters()}
-            if of_layer != (there := sum(parameter.numel() for parameter in layer.parameters())):
-                raise AssertionError(
-                    f"{named(other, index)}: flops counts {of_layer:,} parameters, the layer has {there:,}: {own}"
-                )
-        raise AssertionError(f"flops counts {counted:,} parameters, the model has {real:,} ({other})")
+    """flops.count_params is the number of parameters."""
+    with torch.device("meta"):
+        model = LanguageModel(config)
+    counted, real = count_params(config).total, sum(parameter.numel() for parameter in model.parameters())
+    if counted == real:
+        return
+    for index, (layer, (kind, _)) in enumerate(zip(model.decoder.layers, config.by_layer, strict=True)):
+        of_layer, own = sum(layer_params(kind).values()), {n: list(p.shape) for n, p in layer.named_parameters()}
+        if of_layer != (there := sum(parameter.numel() for parameter in layer.parameters())):
+            raise AssertionError(
+                f"{named(config, index)}: flops counts {of_layer:,} parameters, the layer has {there:,}: {own}"
+            )
+    raise AssertionError(f"flops counts {counted:,} parameters, the model has {real:,} ({config})")
+
+
+def check_sizes(config: ModelConfig) -> None:
+    """The same of every preset that the architecture can have, and with untied head and every norm."""
+    for norm in NORMS:
+        check_parameters(config.replace(tie_embeddings=False, norm=norm))
+    for size in () if config.layers else SIZES:  # a pattern fits some alone
+        with suppress(InputError):
+            other = preset(config.arch, size)
+            check_parameters(other)
 
 
 def check_flop(config: ModelConfig) -> None:
-    """flops' products are what torch counts: forward exactly, backward to 5 %, at four lengths, one token too."""
+    """flops' products are what torch counts: forward exactly, backward to 5 %, at four lengths, one token too, and at
+    another width."""
     if any(entry.core is None for entry in entries_of(config)):
         raise Skipped("the costs declare no FLOP of the sequence operation")
     if on_a_gpu(config):
         raise Skipped("torch's counter does not see kernels")
+    short = config.shortened(LAYERS)
+    shapes = [(config, 1, LENGTH), (short, 2, most_tokens(config)), (short, 3, 20), (short, 2, 1)]
+    other = first_that_builds(short, OTHER_SHAPES)
+    for shape, rows, length in [*shapes, *([(other, 1, LENGTH)] if other else [])]:
+        check_flop_at(shape, rows, length)
+
+
+def check_flop_at(config: ModelConfig, rows: int, length: int) -> None:
+    """`check_flop` for so many sequences of a length."""
     model = build_model(config, seed=0)
     names = {f"LanguageModel.decoder.layers.{index}": index for index in range(config.n_layers)}
-    for rows, length in ((2, 4 * CHUNK), (1, LENGTH), (3, 20), (2, 1)):
-        forward, backward = products_of_torch(model, random_ids(rows, length))
-        of_kinds = [kind for kind, _ in config.by_layer]
-        unseen = [rows * sum(unseen_products(kind, length).values()) / kind.n_layers for kind in of_kinds]
-        passes = (
-            ("forward", forward, layers_products, forward_products),
-            ("backward", backward, layers_backward, backward_products),
-        )
-        for name, real, of_layers, of_model in passes:
-            counted = {
-                key: rows * sum(of_layers(of_kinds[index], length).values()) / of_kinds[index].n_layers
-                for key, index in names.items()
-            } | {"Global": sum(of_model(config, length, rows).values())}
-            for key, flop in counted.items():
-                hidden = unseen[names[key]] if key in names else sum(unseen)
-                what = named(config, names[key]) if key in names else "the whole model"
-                check_products(f"{what}: {rows} x {length} tokens: {name}", flop, hidden, real.get(key, 0), name)
+    forward, backward = products_of_torch(model, random_ids(rows, length))
+    of_kinds = [kind for kind, _ in config.by_layer]
+    unseen = [rows * sum(unseen_products(kind, length).values()) / kind.n_layers for kind in of_kinds]
+    passes = (
+        ("forward", forward, layers_products, forward_products),
+        ("backward", backward, layers_backward, backward_products),
+    )
+    for name, real, of_layers, of_model in passes:
+        counted = {
+            key: rows * sum(of_layers(of_kinds[index], length).values()) / of_kinds[index].n_layers
+            for key, index in names.items()
+        } | {"Global": sum(of_model(config, length, rows).values())}
+        for key, flop in counted.items():
+            hidden = unseen[names[key]] if key in names else sum(unseen)
+            what = named(config, names[key]) if key in names else "the whole model"
+            width = f"{config.d_model} wide, {rows} x {length} tokens"
+            check_products(f"{what}: {width}: {name}", flop, hidden, real.get(key, 0), name)
+
+
+def most_tokens(config: ModelConfig) -> int:
+    """Tokens of a text as long as a model is trained on, up to LONGEST."""
+    return max(LENGTH, min(config.context_length, LONGEST))
 
 
 def products_of_torch(model: LanguageModel, ids: Tensor) -> tuple[dict[str, int], dict[str, int]]:
@@ -222,9 +254,10 @@ def check_products(what: str, counted: float, unseen: float, real: int, name: st
 
 
 def check_gradients(config: ModelConfig) -> None:
-    """Every parameter has a finite gradient, and one that is not zero."""
+    """Every parameter has a finite gradient that is not zero; those of a layer say how the loss changes."""
     model, ids = moved_model(config), random_ids(2, LENGTH)
-    model(input_ids=ids, targets=ids.roll(-1, 1)).loss.backward()
+    targets = ids.roll(-1, 1)
+    model(input_ids=ids, targets=targets).loss.backward()
     single = [kind.arch for kind in config.kinds if kind.n_layers == 1]  # its bounds, a softmax over layers, are fixed
     fixed = [f"decoder.{gamma}" for arch, gamma in model.decoder.gammas.items() if arch in single]
     for name, parameter in model.named_parameters():
@@ -233,52 +266,123 @@ def check_gradients(config: ModelConfig) -> None:
         assert torch.isfinite(parameter.grad).all(), f"the gradient of {what} is not finite"
         assert name in fixed or parameter.grad.abs().sum() > 0, f"the gradient of {what} is zero"
 
+    def differences(parameters: dict[str, nn.Parameter]) -> tuple[float, float, float]:
+        """Of a small step in a random direction: the change of the loss, that by the gradients, and what is little."""
+        steps: dict[str, Tensor] = {}
+        for index, (name, parameter) in enumerate(parameters.items()):
+            random = torch.Generator().manual_seed(index)
+            size = parameter.detach().square().mean().sqrt() + STEP
+            steps[name] = STEP * size * torch.randn(parameter.shape, generator=random, dtype=parameter.dtype)
+        losses: list[float] = []
+        with torch.no_grad():
+            for sign in (1, -2, 1):  # forth, back beyond where it was, and home
+                for name, parameter in parameters.items():
+                    parameter.add_(steps[name], alpha=sign)
+                losses += [model(input_ids=ids, targets=targets).loss.item()] if sign != 1 or not losses else []
+        parts = [(p.grad * steps[name]).sum().item() for name, p in parameters.items() if p.grad is not None]
+        return (losses[0] - losses[1]) / 2, sum(parts), OFF * math.hypot(*parts)
+
+    def of_layers(indices: Iterable[int]) -> dict[str, nn.Parameter]:
+        own = {index: model.decoder.layers[index].named_parameters() for index in indices}
+        return {f"decoder.layers.{index}.{name}": p for index, named in own.items() for name, p in named}
+
+    n_layers, wrong = config.n_layers, False
+    for first in range(min(GROUPS, n_layers)):
+        real, by_gradients, little = differences(of_layers(range(first, n_layers, GROUPS)))
+        wrong |= not abs(real - by_gradients) <= little
+    if not wrong:
+        return
+    for index in reversed(range(n_layers)):  # a wrong gradient of a layer makes those of the layers below wrong
+        for name, parameter in of_layers([index]).items():
+            real, by_gradients, little = differences({name: parameter})
+            assert abs(real - by_gradients) <= little, (
+                f"{named(config, index)}: the gradient of {name}, {list(parameter.shape)}, says that a small step "
+                f"changes the loss by {by_gradients:.4g}, it changes by {real:.4g}"
+            )
+    raise AssertionError("the gradients of all layers together do not say how a small step changes the loss")
+
 
 def check_causality(config: ModelConfig) -> None:
-    """Changing a token changes no bit before it, and something from it on."""
+    """Changing a token changes no bit before it, and something from it on; in a long text, with gradients, too."""
     model, ids = moved_model(config), random_ids(2, LENGTH)
-    before = Reading(model, ids)
-    for at in (0, CHUNK - 1, CHUNK, 50, LENGTH - 1):
+    for at, moved in causal_readings(config, model, ids, (0, CHUNK - 1, CHUNK, 50, LENGTH - 1), "", gradients=False):
+        assert moved[at], f"token {at} does not change its own logits"
+        assert at > LENGTH - 10 or moved[at + 1 :].any(), f"token {at} changes nothing after it"
+    long = random_ids(2, most_tokens(config))
+    for _ in causal_readings(config, model, long, (long.shape[1] * 2 // 3, long.shape[1] - 1), " (training)"):
+        pass
+
+
+def causal_readings(
+    config: ModelConfig, model: LanguageModel, ids: Tensor, places: Sequence[int], how: str, gradients: bool = True
+) -> Iterator[tuple[int, Tensor]]:
+    """(a token, which tokens' logits change where it does, bool [T]); raises AssertionError where earlier ones do.
+    how: the model is read, for the message."""
+    before = Reading(model, ids, gradients)
+    for at in places:
         other = ids.clone()
         other[:, at] = (other[:, at] + 1) % 256
-        after = Reading(model, other)
+        after = Reading(model, other, gradients)
         for index, (was, now) in enumerate(zip(before.mixed, after.mixed, strict=True)):
             early = (was != now)[:, :at].flatten(2).any(-1).any(0)
             if early.any():
                 token = int(early.int().argmax())
-                numbers = f"{was[:, token].sum():.9g} before, {now[:, token].sum():.9g} after"
+                numbers = f"{was[:, token].double().sum():.9g} before, {now[:, token].double().sum():.9g} after"
                 raise AssertionError(
                     f"{named(config, index)}: token {at} changes its output, {list(was.shape)}, at token {token} (sum "
-                    f"{numbers}): it sees the future"
+                    f"{numbers}): it sees the future{how}"
                 )
         moved = (after.logits != before.logits).any(-1).any(0)
-        assert not moved[:at].any(), f"token {at} changes the logits of token {int(moved.int().argmax())}"
-        assert moved[at], f"token {at} does not change its own logits"
-        assert at > LENGTH - 10 or moved[at + 1 :].any(), f"token {at} changes nothing after it"
+        assert not moved[:at].any(), f"token {at} changes the logits of token {int(moved.int().argmax())}{how}"
+        yield at, moved
 
 
 def check_batch(config: ModelConfig) -> None:
-    """A row of a batch has the logits it has alone."""
+    """A row of a batch has the logits it has alone, and has them again."""
     model, ids = moved_model(config), random_ids(3, LENGTH)
-    with torch.no_grad():
-        together = model(input_ids=ids).logits
-        for row in range(3):
-            close(model(input_ids=ids[row : row + 1]).logits, together[row : row + 1], f"row {row} alone")
+    together, again = Reading(model, ids), Reading(model, ids)
+    for index, (actual, expected) in enumerate(zip(again.mixed, together.mixed, strict=True)):
+        close(actual, expected, f"{named(config, index)}: its output for the same text again")
+    for row in range(3):
+        alone = Reading(model, ids[row : row + 1])
+        for index, (actual, expected) in enumerate(zip(alone.mixed, together.mixed, strict=True)):
+            close(actual, expected[row : row + 1], f"{named(config, index)}: its output for row {row} alone")
+        close(alone.logits, together.logits[row : row + 1], f"row {row} alone")
 
 
 def check_state(config: ModelConfig) -> None:
-    """Reading in pieces with a cache, token by token too, is reading at once; the cache does not grow."""
+    """Reading in pieces with a cache, token by token and with rows in another order too, is reading at once; reading
+    leaves the cache before it as it was; where the state is constant, it does not grow."""
     model, ids = moved_model(config), random_ids(2, LENGTH)
-    whole, cache, sizes, read = Reading(model, ids), None, [], 0
+    whole, cache, read, swapped = Reading(model, ids), None, 0, torch.tensor([1, 0])
+    first: list[LayerCache] = []
     for size in (33, 1, 1, 1, 32, 2):
-        out, span = Reading(model, ids[:, read : read + size], cache, keep=True), slice(read, read + size)
-        for index, (actual, expected) in enumerate(zip(out.mixed, whole.mixed, strict=True)):
-            close(actual, expected[:, span], f"{named(config, index)}: its output after {read} tokens in the cache")
-        close(out.logits, whole.logits[:, span], f"tokens {read} .. {read + size - 1} after a cache")
+        span = slice(read, read + size)
+        kept = list[LayerCache]() if cache is None else copy.deepcopy(cache.layers)
+
+        def compare(out: Reading, rows: Tensor, span: slice = span, read: int = read) -> None:
+            for index, (actual, expected) in enumerate(zip(out.mixed, whole.mixed, strict=True)):
+                what = f"{named(config, index)}: its output after {read} tokens in the cache"
+                close(actual, expected[rows, span], what + (", rows swapped" if rows is swapped else ""))
+            close(out.logits, whole.logits[rows, span], f"tokens {span.start} .. {span.stop - 1} after a cache")
+
+        out = Reading(model, ids[:, span], cache=cache, use_cache=True)
+        compare(out, torch.tensor([0, 1]))
+        if cache is not None:
+            for index, (before, after) in enumerate(zip(kept, cache.layers, strict=True)):
+                for name, state in before.items():
+                    what = f"{named(config, index)}: reading changes the cache that it is given: state {name!r}"
+                    assert name in after, f"{what} is taken out of it"
+                    close(after[name], state, what)
+            compare(Reading(model, ids[swapped, span], cache=cache.select(swapped)), swapped)
         cache, read = out.cache, read + size
-        assert cache is not None
-        sizes.append(cache.n_bytes)
-    assert not config.constant_state or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
+        first = first or cache.layers
+        for index, (layer, begun) in enumerate(zip(cache.layers, first, strict=True)):
+            shapes = [{name: list(state.shape) for name, state in part.items()} for part in (begun, layer)]
+            assert shapes[0] == shapes[1] or not architecture(config.by_layer[index][0].arch).constant_state, (
+                f"{named(config, index)}: its state is not constant: {shapes[0]} after 33 tokens, {shapes[1]} after "
+                f"{read}"
+            )
 
 
 def check_state_size(config: ModelConfig) -> None:
@@ -296,11 +400,13 @@ def check_packing(config: ModelConfig) -> None:
     """Packed documents are each as if alone."""
     model, ids = moved_model(config), random_ids(1, sum(DOCUMENTS))
     names = torch.arange(len(DOCUMENTS)).repeat_interleave(torch.tensor(DOCUMENTS))[None]
-    with torch.no_grad():
-        together = model(input_ids=ids, documents=names).logits
-        alone = [model(input_ids=document).logits for document in ids.split(DOCUMENTS, 1)]
-    for index, (actual, expected) in enumerate(zip(together.split(DOCUMENTS, 1), alone, strict=True)):
-        close(actual, expected, f"document {index}, of {DOCUMENTS[index]} tokens, among others")
+    together = Reading(model, ids, documents=names)
+    for document, (size, own) in enumerate(zip(DOCUMENTS, ids.split(DOCUMENTS, 1), strict=True)):
+        alone, begin = Reading(model, own), sum(DOCUMENTS[:document])
+        what = f"document {document}, of {size} tokens, among others"
+        for index, (actual, expected) in enumerate(zip(together.mixed, alone.mixed, strict=True)):
+            close(actual[:, begin : begin + size], expected, f"{named(config, index)}: its output for {what}")
+        close(together.logits[:, begin : begin + size], alone.logits, what)
 
 
 def check_padding(config: ModelConfig) -> None:
@@ -337,7 +443,8 @@ def check_backends(config: ModelConfig) -> None:
 
 
 def check_autocast(config: ModelConfig) -> None:
-    """Trains under bf16 autocast: the loss is that of fp32 to 1 %, and every gradient is finite."""
+    """Trains under bf16 autocast: the loss is that of fp32 to 1 %, every gradient is finite, and no token sees the
+    future."""
     model, ids = placed(build_model(config, seed=1)), random_ids(2, LENGTH)
     full = model(input_ids=ids, targets=ids.roll(-1, 1)).loss.item()
     with torch.autocast("cuda" if on_a_gpu(config) else "cpu", torch.bfloat16):
@@ -347,6 +454,9 @@ def check_autocast(config: ModelConfig) -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in causal_readings(config, model, ids, (50, LENGTH - 1), " (bf16)"):
+            pass
 
 
 def check_file(config: ModelConfig) -> None:
@@ -363,6 +473,7 @@ def check_file(config: ModelConfig) -> None:
 
 CHECKS: dict[str, Callable[[ModelConfig], None]] = {
     "parameters": check_parameters,
+    "sizes": check_sizes,
     "flop": check_flop,
     "gradients": check_gradients,
     "causality": check_causality,
@@ -378,75 +489,121 @@ CHECKS: dict[str, Callable[[ModelConfig], None]] = {
 
 
 DOUBLE = ("gradients", "causality", "batch", "state", "packing", "padding", "backends")  # those of moved_model
-QUICK = ("parameters", "flop", "gradients", "causality", "state")
+QUICK = ("parameters", "flop", "batch", "causality", "state", "state size", "gradients")
 
 
 def failures(config: ModelConfig, checks: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """(check, what is wrong in one line, "" where nothing is, None where there was nothing to check); an exception ends
-    one check, not all."""
-    for name in checks:
-        problem: str | None = ""
-        try:
-            CHECKS[name](config)
-        except Skipped:
-            problem = None
-        except InputError:
-            raise
-        except AssertionError as error:
-            problem = " ".join(str(error).split()) or "an assertion failed"
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            last = next((frame for frame in reversed(frames) if not frame.filename.startswith(TORCH)), frames[-1])
-            dtype = (
-                "; this check runs in float64"
-                if name in DOUBLE and re.search("dtype|scalar type|Double", str(error))
-                else ""
-            )
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())} ({last.filename}:{last.lineno}){dtype}"
-        yield name, problem
+    one check, not all. The models are too small for more than one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for name in checks:
+            problem: str | None = ""
+            try:
+                CHECKS[name](config)
+            except Skipped:
+                problem = None
+            except (Exception, SystemExit) as error:
+                problem = problem_of(error, name)
+            yield name, problem
+    finally:
+        torch.set_num_threads(threads)
+
+
+def problem_of(error: BaseException, check: str) -> str:
+    """What ended a check, in one line: what the check says, or an exception with the mixer's layer and its place."""
+    frames, text = traceback.extract_tb(error.__traceback__), " ".join(str(error).split())
+    if isinstance(error, AssertionError) and frames[-1].filename == __file__:
+        return text
+    outside = [frame for frame in frames if not frame.filename.startswith((TORCH, *OWN))]
+    if isinstance(error, InputError) and not outside:
+        return text
+    last = (outside or frames)[-1]
+    mixers = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    layers = [
+        f"layer {own.layer} of {own.config.arch}: "
+        for own in mixers
+        if isinstance(own, Mixer) and hasattr(own, "layer")
+    ]
+    in_double = check in DOUBLE and re.search("dtype|scalar type|Double", text)
+    hint = "; this check runs in float64" if in_double else ""
+    return f"{layers[-1] if layers else ''}{type(error).__name__}: {text} ({last.filename}:{last.lineno}){hint}"
 
 
 @lru_cache
-def first_failure(config: ModelConfig, known: tuple[Architecture, ...]) -> str | None:
-    """The first of the QUICK checks that fails, and why; None where all pass. known: the architectures of its kinds as
-    they are registered now."""
-    return next((f"check `{name}`: {problem}" for name, problem in failures(config, QUICK) if problem), None)
+def first_failure(config: ModelConfig, checks: tuple[str, ...], known: tuple[Architecture | Entry, ...]) -> str | None:
+    """The first of the checks that fails, and why; None where all pass. known: the architectures of its kinds, and
+    their costs, as they are registered now."""
+    return next((f"check `{name}`: {problem}" for name, problem in failures(config, checks) if problem), None)
+
+
+def first_that_builds(config: ModelConfig, shapes: Iterable[Mapping[str, Any]]) -> ModelConfig | None:
+    """The first of some changes of a configuration of which a model can be made."""
+    for changes in shapes:
+        with suppress(Exception), NoInit():
+            LanguageModel(changed := config.replace(**changes))
+            return changed
+    return None
 
 
 def small_like(config: ModelConfig, n_layers: int) -> ModelConfig:
-    """A narrow model with the options of `config` and so many layers; only its vocabulary and context are smaller where
-    its options need its width."""
-    try:
-        narrow = config.replace(**SMALL | {"n_layers": n_layers})
-        count_params(narrow)  # layers from other packages are made for it, which may refuse the width
-        return narrow
-    except InputError:
-        return config.replace(vocab_size=257, context_length=256, n_layers=n_layers)
+    """A narrow model with the options of `config` and so many layers; one as wide as its heads are many, or as it is
+    itself, where its options need that."""
+    less = {"vocab_size": 257, "context_length": min(config.context_length, LONGEST), "n_layers": n_layers}
+    small = config.replace(**less)
+    own_heads = {"d_model": 16 * math.lcm(*(kind.n_heads for kind in config.kinds)), "d_ffn": 88, "chunk_size": CHUNK}
+    return first_that_builds(small, [SMALL, own_heads]) or small
+
+
+def on_gpus_alone(run: RunSpec) -> bool:
+    """Whether some of a run's layers run on GPUs alone."""
+    return any(architecture(kind.arch).gpus_alone for kind in run.config.kinds)
 
 
 def check_models(runs: Iterable[RunSpec], study: str) -> list[str]:
-    """The names of the architectures that are not of this package, which all pass the QUICK checks at the largest depth
-    that the runs have (up to DEEPEST); raises InputError for the first that fails. Runs with `jobs.checked: false` are
-    left out, and record it; without a GPU here, those whose layers run on GPUs alone too. study: the path of the study
-    file, for the message."""
-    depths: dict[ModelConfig, int] = {}
-    plugins: dict[str, list[str]] = {}
-    for run in runs:
-        alone = any(architecture(kind.arch).gpus_alone for kind in run.config.kinds)
-        if run.checked and run.arch not in ARCHS and (torch.cuda.is_available() or not alone):
-            config = run.config.shortened(DEEPEST)
-            kind = small_like(config, len(config.layers) or 1)
-            depths[kind] = max(depths.get(kind, 0), config.n_layers)
-            plugins[kind.arch] = run.plugins
-    for kind, depth in depths.items():
-        known = tuple(architecture(part.arch) for part in kind.kinds)
-        if problem := first_failure(kind.replace(n_layers=depth), known):
-            words = [kind.arch, *plugin_words(plugins[kind.arch]), *(["--study", study] if kind.layers else [])]
+    """The names of the architectures that are not of this package, whose models have the parameters that their costs
+    count, and which all pass the QUICK checks, and those of what training does with them, at the largest depth that the
+    runs have (up to DEEPEST); raises InputError for the first that fails. Runs with `jobs.checked: false` are left out,
+    and record it; without a GPU here, those whose layers run on GPUs alone too. study: the path of the study file, for
+    the message."""
+    chosen = [run for run in runs if run.checked]
+    todo = [run for run in chosen if run.arch not in ARCHS and (torch.cuda.is_available() or not on_gpus_alone(run))]
+    checks: dict[tuple[ModelConfig, tuple[str, ...]], RunSpec] = {}
+    for run in todo:
+        checks.setdefault((run.config, ("parameters",)), run)
+    depths: dict[tuple[ModelConfig, tuple[str, ...]], int] = {}
+    for run in todo:
+        config = run.config.shortened(DEEPEST)
+        kind = small_like(config, len(config.layers) or 1)
+        more = ["packing"] * run.training.reset_at_documents + ["autocast"] * (run.training.precision == "bf16")
+        fitting = max(1, LARGEST // count_params(kind).total) * kind.n_layers
+        key = kind, (*QUICK, *more)
+        depths[key] = max(depths.get(key, 0), min(config.n_layers, fitting))
+        checks.setdefault(key, run)
+    for (kind, names), run in checks.items():
+        config = kind.replace(n_layers=depths.get((kind, names), kind.n_layers))
+        known = *(architecture(part.arch) for part in kind.kinds), *entries_of(kind)
+        if problem := first_failure(config, names, known):
+            words = [run.arch, *plugin_words(run.plugins), *(["--study", study] if kind.layers else [])]
             raise InputError(
-                f"architecture {kind.arch!r} fails {problem}; nothing was trained. `python -m scaling.check "
+                f"architecture {run.arch!r} fails {problem}; nothing was trained. `python -m scaling.check "
                 f"{shlex.join(words)}` makes all checks; --set jobs.checked=false trains it all the same"
             )
-    return list(plugins)
+    if todo and (same := next(same_model(chosen, mixer_of), None)):
+        raise InputError(
+            f"{same[0]} and {same[1]} are the same model, of the same mixer: leave out one of the two architectures"
+        )
+    return list(dict.fromkeys(run.arch for run in todo))
+
+
+def check_causal(configs: Iterable[ModelConfig]) -> None:
+    """Raise InputError for the first architecture that is not of this package and sees later tokens, or other rows: it
+    would find the answers of recall there."""
+    for config in dict.fromkeys(small_like(each, each.n_layers) for each in configs if each.arch not in ARCHS):
+        known = tuple(architecture(kind.arch) for kind in config.kinds)
+        if problem := first_failure(config, ("batch", "causality"), known):
+            raise InputError(f"architecture {config.arch!r} fails {problem}; nothing was trained")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -462,7 +619,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, problem in failures(small(options.arch), CHECKS):
             failed += bool(problem)
             outcome = "skipped" if problem is None else f"FAILED: {problem}" if problem else "ok"
-            print(f"{name:<10}  {outcome}  ({(CHECKS[name].__doc__ or '').strip()})", flush=True)
+            print(f"{name:<10}  {outcome}  ({' '.join((CHECKS[name].__doc__ or '').split())})", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -28,10 +28,12 @@ def name_of(group: str) -> str:
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
     """A colour for each group: that of its architecture for its first points, other shades of it where dashes repeat.
-    Architectures without a registered colour get spare colours in turn."""
+    Architectures without a registered colour get spare colours in turn, then those of architectures elsewhere."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
-    spare = iter(SPARE_COLORS * len(archs))
     registered = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
+    elsewhere = [known.color for known in ARCHITECTURES.values() if known.color]
+    free = [color for color in (*SPARE_COLORS, *elsewhere) if color not in registered.values()]
+    spare = iter(free * len(archs))
     colors = {arch: registered.get(arch) or next(spare) for arch in archs}
     points = list(dict.fromkeys(map(point_of, groups)))
     rounds = {group: points.index(point_of(group)) // len(DASHES) for group in groups}

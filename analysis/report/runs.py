@@ -60,6 +60,7 @@ COLUMNS: dict[str, Callable[[RunRow], str]] = {
     "MFU (exact)": lambda row: shown(row.cost.mfu_exact, ".1%") if row.cost else "",
     "peak memory (GB)": lambda row: shown(getattr(row.run, "peak_memory_gb", None), ".2f"),
     "why": lambda row: "" if pd.isna(row.run.reason) else str(row.run.reason),
+    "checked": lambda row: "no" if getattr(row.run, "checked", None) == "no" else "",
     "not in the fits": lambda row: row.unused,
     "rows left out": lambda row: row.run.skipped_why if row.run.skipped_rows else "",
 }

@@ -131,7 +131,10 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         """`mix` behind the output projection, [B, T, d]. A subclass may define this instead."""
-        mixed, cache = self.mix(x, stream, cache)
+        answer = self.mix(x, stream, cache)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+            raise TypeError(f"{type(self).__name__}.mix must return its output and the cache, a dict")
+        mixed, cache = answer
         return fused_linear(mixed, self.out)[0], cache
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:

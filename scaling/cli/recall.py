@@ -12,6 +12,7 @@ import typer
 
 from arch.arguments import plugin_words
 from arch.commands import Plugins
+from arch.config import ARCHS
 from arch.errors import InputError
 from arch.registry import load_plugins
 from flops.tables import duration
@@ -59,6 +60,11 @@ def recall(
             return print(f"nothing to do: all {len(outcome_of)} units are trained")
         print(f"would train {len(todo)} of {len(outcome_of)} units: {', '.join(todo)}")
         return print(chosen.summary())
+    if todo and set(chosen.archs) - set(ARCHS):
+        from ..check import check_causal
+
+        units = [(unit, trial) for unit in outcome_of for trial in chosen.trials(unit.arch, unit.width)]
+        check_causal(chosen.config(unit.arch, unit.problem, unit.width, trial.ratio) for unit, trial in units)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -89,7 +89,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
-        check_architectures(request, here=False)
+    check_architectures(request, here=False)
     _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path

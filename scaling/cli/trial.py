@@ -32,7 +32,7 @@ from .evaluation import VALIDATION, EvalOptions, eval_stage, shown_words
 from .options import AsJson, DryRun, Only, Out, Repair, StudyOptions, print_json, tell
 from .planning import outstanding, timed_plan
 from .request import Request
-from .training import train_stage
+from .training import check_architectures, train_stage
 from .variant import Pair, Trial, exact, opened, read_variant, unlike
 
 if TYPE_CHECKING:
@@ -313,6 +313,8 @@ def try_variant(trial: Trial, options: TrialOptions) -> TrialResult:
     first, more = trial.sizes[:FIRST], trial.sizes[FIRST : FIRST + MORE]
     result = TrialResult(trial, at, trial.pairs(first), Verdict("", ""), more)  # refuses before anything is written
     _require_baseline(trial, first, options)
+    for request in (trial.baseline(trial.sizes), *trial.requests(trial.sizes)):
+        check_architectures(request)
     _say_warnings(trial, result.pairs)
     if not path_of(trial).exists():  # an unfinished one, which keeps the name
         _write(trial, {"kind": "try", "version": VERSION, **_identity(trial), "verdict": None})

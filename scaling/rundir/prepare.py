@@ -67,6 +67,8 @@ def prepare_run(
         n_params, now = (counts.get("n_params") for counts in (stored.get("cost", {}), cost))
         if n_params != now:  # the code of its architecture has changed
             raise _other(rundir, f"n_params={n_params}", str(now))
+        if not stored["spec"].get("checked", True) and rundir.status()["state"] == "done":
+            spec["checked"] = False  # it was trained so
         if stored["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, stored | {"spec": spec}, kind="run")
         return rundir

@@ -31,6 +31,7 @@ PACKAGED = Path(__file__).parents[1] / "studies"
 STUDY_FILE = "study.yaml"  # of a published study's folder
 BESIDE = ("provenance.json", "index.json")  # what lies beside the study file of a publication, of an unpacked bundle
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
+NAMING = (("plugins",), ("architectures",))  # sections that name architectures: their errors cause others
 HINT = "name, corpus, grid, training, ..."  # what a study file has
 
 
@@ -239,17 +240,19 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
-        # a plugin first, whose architectures and options are unknown without it, then a misspelt key: it is why another
-        # is missing
+        # plugins and patterns first, whose architectures and options are unknown without them, then a misspelt key: it
+        # is why another is missing
         errors = sorted(error.errors(include_url=False), key=_report_order)
-        shows_count = len(errors) > 1 and errors[0]["loc"][:1] != ("plugins",)  # a plugin's error may cause others
-        more = f" (and {len(errors) - 1} more)" if shows_count else ""
+        section = errors[0]["loc"][:1]
+        others = [error for error in errors[1:] if section not in NAMING or error["loc"][:1] == section]
+        more = f" (and {len(others)} more)" if others else ""
         key = ".".join(str(part) for part in _location(errors[0]["loc"]))
         raise InputError(f"{_origin(prefix + key, where, sets)}: {_words(schema, errors[0], prefix)}{more}") from None
 
 
-def _report_order(error: Any) -> tuple[bool, bool]:
-    return error["loc"][:1] != ("plugins",), error["type"] != "extra_forbidden"
+def _report_order(error: Any) -> tuple[int, bool]:
+    section = error["loc"][:1]
+    return NAMING.index(section) if section in NAMING else len(NAMING), error["type"] != "extra_forbidden"
 
 
 def _origin(key: str, where: str, sets: list[str]) -> str:
@@ -277,6 +280,8 @@ def _words(schema: Any, error: Any, prefix: str) -> str:
     if kind == "string_pattern_mismatch":
         allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
         return f"{key}: {shown(value)} holds a character that is not allowed: allowed are {allowed}"
+    if kind == "too_short":
+        return f"{key}: must name at least one"
     message = error["msg"].replace("Input should be", "must be")
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         message = "must be keys and values"

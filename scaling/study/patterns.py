@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from arch.config import OF_ALL, reads
 from arch.errors import InputError, nearest, shown
 from arch.presets import ALL_SIZES
-from arch.registry import KNOWN, architecture, in_family, register_pattern, resolved
+from arch.registry import KNOWN, architecture, in_family, meant, register_pattern, resolved
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
@@ -38,10 +38,12 @@ class Patterns(dict[str, dict[str, Any]]):
 def _read(raw: Any) -> Patterns:
     if isinstance(raw, Patterns):
         return raw
-    if not isinstance(raw, dict) or not all(isinstance(pattern, dict) for pattern in raw.values()):
+    if not isinstance(raw, dict):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
     patterns, labels = Patterns(), dict[str, str]()
     for name, given in raw.items():
+        if not isinstance(name, str) or not isinstance(given, dict):
+            refuse_at(f"must be keys and values below a name, not {shown(given)}: {HOW}", str(name))
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
@@ -55,6 +57,8 @@ def _read(raw: Any) -> Patterns:
             register_pattern(name, **patterns[name])
         except InputError as error:
             refuse_at(str(error), name)
+        if (first := labels.setdefault((keys.label or name).lower(), name)) != name:
+            refuse_at(f"label {keys.label or name!r} is that of {first}: choose another", name)
     return patterns
 
 
@@ -70,7 +74,7 @@ def _own(name: str, kind: str, fields: Any) -> dict[str, Any]:
         options = {field: fields[field] for field in fields if field in names}
         fields = {field: fields[field] for field in fields if field not in names}
     elif arch not in KNOWN:
-        refuse_at(f"unknown key {kind!r}{nearest(str(kind), [*Keys.model_fields, *KNOWN])}", name)
+        refuse_at(f"unknown key {kind!r}{meant(str(kind), [*Keys.model_fields, *KNOWN])}", name)
     section = model_changes()
     for field in fields if isinstance(fields, dict) else ():
         if field not in section.model_fields:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from arch.config import ModelConfig
+from arch.config import ModelConfig, means
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture, register_pattern
 from data.share import share_of
@@ -293,3 +293,28 @@ def decisive(training: Training) -> dict[str, Any]:
     its schedule does not read, or what is at its default."""
     unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *SCHEDULES[training.schedule].reads}
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
+
+
+def arch_of_run(run_id: str) -> str:
+    """The architecture with which a run's name begins; a pattern's name may have a dash."""
+    archs = [arch for arch in ARCHITECTURES if run_id.startswith(f"{arch}-")]
+    return max(archs, key=len, default=run_id.partition("-")[0])
+
+
+def same_model(runs: Iterable[RunSpec], name: Callable[[str], Any] = str) -> Iterator[tuple[str, str]]:
+    """The ids of runs whose architectures differ in their names alone. name: what a kind of layers is known by."""
+    seen: dict[Any, RunSpec] = {}
+    for run in runs:
+        # chunks are a way to compute the same model
+        kinds = {
+            kind.arch: (name(kind.arch), *(item for item in kind.to_dict().items() if _decides(kind.arch, item[0])))
+            for kind in run.config.kinds
+        }
+        model = tuple(kinds[arch] for arch in run.config.layers or (run.arch,))
+        first = seen.setdefault((run.size, run.seed, label_of(run.point), run.branch, model), run)
+        if first.arch != run.arch:
+            yield first.run_id, run.run_id
+
+
+def _decides(arch: str, field: str) -> bool:
+    return field not in ("arch", "chunk_size") and means(arch, field)

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wi
 from arch.config import ModelConfig, field_names, reads
 from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES, preset
-from arch.registry import KNOWN
+from arch.registry import KNOWN, meant
 from flops import count_params
 from flops.ladder import Ladder, limit_at, rung
 from flops.quantity import MOST_PARAMS, quantity
@@ -207,7 +207,7 @@ def _shape(name: str, fields: Any) -> Shape:
                 f"{name}.{key}: a shape has {', '.join(SHAPE)}, and changes by architecture: write {key} below an "
                 f"architecture's name, in model, or in overrides.by_size.{name}.model"
             )
-        raise ValueError(f"unknown key {f'{name}.{key}'!r}{nearest(str(key), [*SHAPE, *KNOWN])}")
+        raise ValueError(f"unknown key {f'{name}.{key}'!r}{meant(str(key), [*SHAPE, *KNOWN])}")
     common = _given(Common, {key: value for key, value in fields.items() if key in SHAPE}, name)
     changes_of = {}
     for arch in [key for key in fields if key in KNOWN]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.amounts import counted
-from arch.config import PATTERN, ModelConfig, means, reads
+from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.outside import modules_of
 from arch.registry import archs_with, in_family, kinds_of, plugins_of
@@ -24,7 +24,7 @@ from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .recipe import WEIGHT_DECAY
-from .run import LawRate, RunSpec, each_once, same_trunk, with_branches
+from .run import LawRate, RunSpec, each_once, same_model, same_trunk, with_branches
 from .schedule import planned_steps
 from .schema import FORECAST, OF_LENGTH, Cell, Forecast, StudyFile
 from .sizes import Sizes
@@ -272,7 +272,7 @@ class StudySpec(StudyFile):
             training=resolved.training,
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs and not any(map(in_family, kinds_of(arch))),
-            checked=self.jobs.checked,
+            checked=self.jobs.checked or arch in ARCHS,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
             rules=rules,
@@ -375,20 +375,10 @@ def _check_trunks(runs: Sequence[RunSpec]) -> None:
         )
 
 
-def _same_model(runs: Sequence[RunSpec]) -> Iterator[tuple[str, str]]:
-    """The ids of runs whose architectures differ in their names alone, which only those of patterns can."""
-    seen: dict[Any, RunSpec] = {}
-    for run in runs if any("layers" in run.model for run in runs) else ():
-        config = run.config
-        model = config.layers or (config.arch,), config.kinds
-        first = seen.setdefault((run.size, run.seed, label_of(run.point), run.branch, model), run)
-        if first.arch != run.arch:
-            yield first.run_id, run.run_id
-
-
 def _check_runs(runs: Sequence[RunSpec]) -> None:
     """Raise ValueError for a run whose losses are written at its checkpoints alone, and for two of one name."""
-    if same := next(_same_model(runs), None):
+    has_patterns = any("layers" in run.model for run in runs)  # others of one mixer are of plugins: scaling.check
+    if has_patterns and (same := next(same_model(runs), None)):
         raise ValueError(f"{same[0]} and {same[1]} are the same model: leave out one of the two architectures")
     names = set[str]()
     for run in runs:

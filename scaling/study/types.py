@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from arch.errors import InputError, nearest, shown
-from arch.registry import KNOWN, check_plugins
+from arch.registry import KNOWN, check_plugins, meant
 from data.vocabulary import vocabulary
 
 from .yaml_text import NUMBERS
@@ -94,7 +94,7 @@ class OneOf:
 
     def __call__(self, name: str) -> str:
         if name not in self.valid:
-            raise ValueError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self.valid))}")
+            raise ValueError(f"unknown {self.kind} {shown(name)}{meant(name, self.valid)}")
         return name
 
 

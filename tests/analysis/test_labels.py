@@ -2,6 +2,7 @@
 
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.labels import arch_of, families, group_of, parts, point_of, without
+from arch.config import ARCHS
 
 
 def test_a_group_is_an_architecture_at_a_point():
@@ -25,6 +26,12 @@ def test_no_two_groups_look_alike():
     looks = list(zip(arch_colors(groups).values(), dashes(groups).values(), strict=True))
     assert len(set(looks)) == len(groups) and all(len(color) == 7 for color, _ in looks)
     assert len({color for color, _ in looks[:6]}) == 1 and len({color for color, _ in looks[:9]}) == 2
+
+
+def test_architectures_without_a_colour_look_unlike_each_other_and_those_of_the_package():
+    assert len(set(arch_colors(ARCHS).values())) == len(ARCHS)
+    groups = ["llama", "hgrn2", *(f"spare{n}" for n in range(8))]
+    assert len(set(arch_colors(groups).values())) == len(groups)
 
 
 def test_architectures_are_compared_at_equal_points():

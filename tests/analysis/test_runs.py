@@ -16,10 +16,12 @@ from analysis.held_out import load_held_out
 from analysis.report.runs import run_rows, unused_lines
 from analysis.runs import load_tables
 from arch.errors import InputError
+from arch.registry import register_pattern
 from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
 from scaling.rundir.owner import Attempt, Token
+from tests.registries import as_registered
 
 from .fits.built import envelopes_of
 from .fits.synthetic import BATCH, write_evals, write_run
@@ -89,6 +91,16 @@ def test_the_most_memory_of_a_run_is_a_column_where_a_run_recorded_it(tmp_path: 
         assert all("peak memory (GB)" not in row for row in run_rows(fits, older, []))
 
 
+def test_a_run_that_was_trained_unchecked_is_named(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "tnl", "14k", 40 * BATCH, seed=seed) for seed in range(2)]
+    rundir = RunDir(tmp_path / "runs" / runs[1])
+    record = rundir.record()
+    write_json(rundir.run_json, record | {"spec": record["spec"] | {"checked": False}}, kind="run")
+    tables = replace(load_tables(tmp_path, [*runs, "tnl-14k-c256-s9"]), name="s")
+    fits = fit_study(tables, approaches=())
+    assert [row["checked"] for row in run_rows(fits, tables, [])] == ["", "no", ""]
+
+
 def test_of_two_rows_that_contradict_each_other_none_counts(tmp_path: Path) -> None:
     run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
     rewrite(tmp_path, run, lambda lines: [*lines, row_of(lines[7], loss=0.1)])
@@ -141,6 +153,10 @@ def test_runs_in_every_state(tmp_path: Path) -> None:
     assert runs.loc[failed, "reason"] == "loss is nan at step 11"
     assert runs.loc[waiting, ["arch", "size", "seed"]].tolist() == ["hgrn2", "55k", 3]
     assert runs.loc[waiting, "n_tokens"] == 0
+    with as_registered():
+        register_pattern("hgrn2-3to1", ["hgrn2", "hgrn2", "hgrn2", "llama"])
+        row = load_tables(tmp_path, ["hgrn2-3to1-55k-c256-s3"]).runs.loc[0]
+    assert row[["arch", "size", "seed"]].tolist() == ["hgrn2-3to1", "55k", 3]
     assert runs.loc[done, "n_tokens"] == 10 * BATCH
     prepared = tmp_path / "runs" / done  # a run.json alone: planned, not begun
     (prepared / "status.json").unlink()

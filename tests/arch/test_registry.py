@@ -158,6 +158,7 @@ def test_an_option_of_one_name_in_two_architectures_has_the_choices_of_both():
         ),
         ({"aliases": ("llama",)}, "'llama' is also llama: choose another label or alias"),
         ({"label": "TNL"}, "'TNL' is also tnl: choose another label or alias"),
+        ({"label": "a<b"}, "label 'a<b': a label is a line of 1 to 60 characters, without < > |"),
         ({"name": "hgrn2"}, "architecture 'hgrn2' of tests.arch.test_registry is already one of linear-scaling"),
         ({"name": "My-Net"}, "a name is small letters, digits and _"),
         ({"mixer": TNLMixer}, "mixer must be a function that imports and returns the mixer's class"),

@@ -16,7 +16,7 @@ from analysis.evals.results import Result, newest_of_each_run
 from analysis.figures.palette import name_of
 from analysis.figures.style import dress
 from arch.amounts import count
-from arch.registry import KNOWN
+from scaling.study.run import arch_of_run
 
 COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue
 WIDTH, HEIGHT = 760, 420
@@ -26,8 +26,7 @@ def figures(results: Sequence[Result]) -> dict[str, go.Figure]:
     """By file name: a heatmap of each run's newest checkpoint."""
     drawn = {}
     for result in newest_of_each_run(results):
-        archs = [arch for arch in KNOWN if result.run_id.startswith(f"{arch}-")]  # a pattern's name may have a dash
-        arch = max(archs, key=len, default=result.run_id.partition("-")[0])
+        arch = arch_of_run(result.run_id)
         rest = result.run_id.removeprefix(f"{arch}-")
         title = f"{result.task}: {name_of(arch)} {rest} after {count(result.n_tokens, 4)} tokens"
         drawn[f"{result.task}-{result.run_id}"] = heatmap(result.values, title)

@@ -70,7 +70,7 @@ def register_this() -> None:
         options=TransformerOptions,
         preset=ffn_beside(TransformerOptions, matrices),
         label="Transformer",
-        color="#56b4e9",
+        color="#e69f00",
         aliases=("softmax",),
         constant_state=False,
     )

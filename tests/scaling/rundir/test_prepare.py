@@ -79,6 +79,15 @@ def test_what_decides_no_number_may_change_between_starts(tmp_path):
     assert rundir.spec().recompute and rundir.spec().spec_hash == one_run().spec_hash
 
 
+def test_a_run_that_was_trained_unchecked_says_so_for_good(tmp_path):
+    run = one_run().model_copy(update={"checked": False})
+    rundir = prepare(tmp_path, run)
+    assert prepare(tmp_path, one_run()).spec().checked  # it has not begun, and is checked now
+    prepare(tmp_path, run)
+    rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
+    assert not prepare(tmp_path, one_run()).spec().checked
+
+
 def test_counts_of_flop_follow_the_counter(tmp_path):
     """As after a plugin's costs were corrected: in every command that writes into the study."""
     study = load_study("four-architectures", out=tmp_path)
