@@ -293,11 +293,8 @@ def tokens_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None
     axes, sizes = _axes(fits, tables, bigram, {}, only_laws=False), size_colors(tables)
     groups = [group.name for group in fits.groups]
     figure, n_rows, columns = arch_panels(groups, PANELS_A_ROW, 84 / ROW_HEIGHT)
-    tokens = tables.curves["n_tokens"]
-    first = min(float(tokens.max()) / 1e3, float(tables.curves.groupby("run_id")["n_tokens"].max().min()) / 10)
-    figure.update_xaxes(
-        log_axis(max(first, float(tokens.min())), float(tokens.max()) * 1.3, "training tokens D", "count")
-    )
+    ends = tables.curves.groupby("run_id")["n_tokens"].max()
+    figure.update_xaxes(log_axis(ends.min() / 30, ends.max() * 1.3, "training tokens D", "count"))
     figure.update_yaxes(axes[L_OPT] | {"title": {"text": ""}})
     figure.update_yaxes(title_text=f"loss L ({fits.unit})", col=1)
     for index, group in enumerate(groups):
