@@ -34,7 +34,7 @@ def register(name: str, entry: Entry) -> None:
         function = getattr(entry, field.name)
         if callable(function):
             guarded[field.name] = _guarded(name, field.name, function)
-        elif callable(field.default) or field.default is dataclasses.MISSING:
+        elif callable(field.default) or field.name == "matrices":
             raise InputError(f"costs of {name!r}: {field.name} must be a function, not {function!r}")
     ENTRIES[name], _OWNERS[name] = dataclasses.replace(entry, **guarded), module
 

@@ -60,15 +60,15 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
 
 
 def check_architectures(request: Request, here: bool = True) -> list[str]:
-    """The names of the architectures from outside of this package, and of patterns, that were checked before
-    their runs are trained; raises InputError where one is not what it says it is (scaling.check). here: they are
-    trained on this machine."""
+    """The names of the architectures from outside of this package, and of patterns, that were checked; raises
+    InputError where one is not what it says it is (scaling.check). here: they are trained on this machine."""
     if all(run.arch in ARCHS for run in request.runs):
         return []
+    if here:
+        for run in request.runs:
+            run.config.check_device(bool(visible_gpus()))
     todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
-    for run in todo if here else ():
-        run.config.check_device(bool(visible_gpus()))
-    if not any(run.checked and run.arch not in ARCHS for run in todo):
+    if all(run.arch in ARCHS or not run.checked for run in todo):
         return []
     from ..check import check_models
 

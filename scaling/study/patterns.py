@@ -48,17 +48,14 @@ def _read(raw: Any) -> Patterns:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
         label = keys.label or name
-        if label in labels:
-            refuse_at(f"{label!r} is also {labels[label]}'s: give another", name, "label")
-        labels[label] = name
+        if (first := labels.setdefault(label.lower(), name)) != name:
+            refuse_at(f"{label!r} is also {first}'s: give another", name, "label")
         own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         patterns[name] = keys.model_dump() | {"own": own}
         try:
             register_pattern(name, **patterns[name])
         except InputError as error:
             refuse_at(str(error), name)
-        if (first := labels.setdefault((keys.label or name).lower(), name)) != name:
-            refuse_at(f"label {keys.label or name!r} is that of {first}: choose another", name)
     return patterns
 
 

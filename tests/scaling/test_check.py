@@ -282,7 +282,7 @@ def test_two_architectures_of_one_mixer_are_named(tmp_path):
         ({"matrices": lambda cfg: {}["x"]}, r"costs of 'broken': matrices: KeyError: 'x' \(.*test_check.py:\d+\)"),
         ({"matrices": lambda cfg: {"q": "x"}}, r"costs of 'broken': matrices must give numbers by name, not 'x'"),
         ({"core": lambda cfg, n: {"q": float("nan")}}, r"check `flop`: costs of 'broken': core must give numbers"),
-        ({"core": None}, r"costs of 'broken': core must be a function, not None"),
+        ({"excess": None}, r"costs of 'broken': excess must be a function, not None"),
     ],
 )
 def test_costs_that_cannot_be_counted_end_in_one_line(tmp_path, changes, message):
