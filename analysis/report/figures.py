@@ -233,7 +233,7 @@ def _group_row(
     color: str,
     sizes: dict[str, str],
 ) -> None:
-    _add_curves(figure, row, group, fits, tables, sizes)
+    _add_curves(figure, {"row": row, "col": 1}, group, fits, tables, sizes)
     envelope, opacity = fits.envelope(group), 1.0 if drawn_law(fits, group) is None else FAINT
     for column, quantity in enumerate(SYMBOLS, start=1):
         law = laws[group, quantity]
@@ -248,10 +248,17 @@ def _group_row(
 
 
 def _add_curves(
-    figure: go.Figure, row: int, group: str, fits: StudyFits, tables: RunTable, sizes: dict[str, str]
+    figure: go.Figure,
+    place: dict[str, int],
+    group: str,
+    fits: StudyFits,
+    tables: RunTable,
+    sizes: dict[str, str],
+    over: str = "C",
 ) -> None:
-    """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
-    settings = fits.settings
+    """The training curves as the fits read them, over compute C or tokens D, thinned; further seeds fainter, runs left
+    out of the fits dotted."""
+    settings, unit = fits.settings, " FLOP" if over == "C" else " tokens"
     curves = RunCurves(tables, settings)
     used = (tables.runs["group"] == group) & (tables.runs["left_out"] == "")
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
@@ -266,15 +273,39 @@ def _add_curves(
         is_first = run.seed == first[run.size]
         dash = "solid" if str(run.state) == "done" else "dot"
         trace = go.Scatter(
-            x=tokens[keep] * float(getattr(run, f"flops_per_token_{settings.flops}")),
+            x=tokens[keep] * (float(getattr(run, f"flops_per_token_{settings.flops}")) if over == "C" else 1),
             y=np.round(loss[keep], 5),
             mode="lines",
             line={"color": sizes[str(run.size)], "width": 1.4 if is_first else 0.8, "dash": dash},
             opacity=0.9 if is_first else 0.45,
             showlegend=False,
-            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}} {fits.unit}<extra></extra>",
+            hovertemplate=f"{run.run_id}<br>{over} = %{{x:.3g}}{unit}<br>L = %{{y:.4f}} {fits.unit}<extra></extra>",
         )
-        figure.add_trace(trace, row=row, col=1)
+        figure.add_trace(trace, **place)
+
+
+def tokens_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None) -> go.Figure | None:
+    """The training curves of figure 1 over tokens instead of compute, a panel for each group of the fits, as figures 4
+    and 5 of "HGRN2" (Qin et al. 2024) have them; None without any."""
+    tables = grouped(tables, fits.settings)
+    if tables.curves.empty:
+        return None
+    axes, sizes = _axes(fits, tables, bigram, {}, only_laws=False), size_colors(tables)
+    groups = [group.name for group in fits.groups]
+    figure, n_rows, columns = arch_panels(groups, PANELS_A_ROW, 84 / ROW_HEIGHT)
+    ends = tables.curves.groupby("run_id")["n_tokens"].max()
+    figure.update_xaxes(log_axis(ends.min() / 30, ends.max() * 1.3, "training tokens D", "count"))
+    figure.update_yaxes(axes[L_OPT] | {"title": {"text": ""}})
+    figure.update_yaxes(title_text=f"loss L ({fits.unit})", col=1)
+    for index, group in enumerate(groups):
+        place = {"row": 1 + index // columns, "col": 1 + index % columns}
+        figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), **place)  # or no axes appear
+        _add_curves(figure, place, group, fits, tables, sizes, "D")
+        if bigram is not None:
+            reference_line(figure, place["row"], place["col"], bigram)
+    _sizes_legend(figure, sizes, bigram)
+    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    return figure
 
 
 def _add_envelope(
@@ -428,10 +459,14 @@ def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = 
             figure.add_trace(trace, **place)
         if bigram is not None:
             reference_line(figure, place["row"], place["col"], bigram)
+    _sizes_legend(figure, sizes, bigram)
+    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    return figure
+
+
+def _sizes_legend(figure: go.Figure, sizes: Mapping[str, str], bigram: float | None) -> None:
     for size, color in sizes.items():
         figure.add_trace(legend_line(size, color, "legend"), row=1, col=1)
     if bigram is not None:
         figure.add_trace(legend_reference(bigram, "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
-    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
-    return figure

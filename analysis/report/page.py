@@ -21,7 +21,7 @@ from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import write_tables
 from analysis.pages.html import render
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
-from analysis.report.figures import figure_one, validation_figure
+from analysis.report.figures import figure_one, tokens_figure, validation_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import choices_section, envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
@@ -141,6 +141,7 @@ def _curves(study: Study) -> Section:
         f"curves-{i}": partial(figure_one, study.fits, study.tables, study.bigram, [group.name])
         for i, group in enumerate(study.fits.groups, start=1)
     }
+    figures["curves-tokens"] = partial(tokens_figure, study.fits, study.tables, study.bigram)
     return Section("Training curves, envelope and laws", figures=figures, notes=[CURVES])
 
 

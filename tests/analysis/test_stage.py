@@ -16,7 +16,7 @@ from analysis import stage
 from analysis.contamination import FILE, ensure
 from analysis.fits.fit import L_OPT
 from analysis.fits.study_fits import read_fits
-from analysis.report.figures import figure_one, validation_figure
+from analysis.report.figures import figure_one, tokens_figure, validation_figure
 from analysis.report.laws import law_notes
 from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
@@ -243,6 +243,25 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
             ),
         )
     )
+
+
+def test_losses_over_tokens_are_the_curves_of_figure_one(study: StudySpec) -> None:
+    fits = stage.fit(study, study.runs()).fits
+    tables = load_tables(study.directory, [run.run_id for run in study.runs()])
+    figure, by_compute = tokens_figure(fits, tables, 2.5), figure_one(fits, tables, 2.5)
+    assert figure is not None and tokens_figure(fits, replace(tables, curves=tables.curves[:0])) is None
+    costs = tables.runs.set_index("run_id")["flops_per_token_exact"]
+    drawn, expected = (
+        {run: trace for trace in one.data if (run := (trace.hovertemplate or "").partition("<br>")[0]) in costs.index}
+        for one in (figure, by_compute)
+    )
+    assert len(drawn) > 4 and set(drawn) == set(expected)
+    for run, trace in drawn.items():
+        np.testing.assert_allclose(np.array(trace.x) * costs[run], expected[run].x)
+        assert list(trace.y) == list(expected[run].y) and trace.line == expected[run].line
+    assert [note.text for note in figure.layout.annotations] == ["<b>TNL</b>", "<b>HGRN2</b>"]
+    low, high = (10**end for end in figure.layout.xaxis.range)
+    assert low < min(max(trace.x) for trace in drawn.values()) and high > tables.curves["n_tokens"].max()
 
 
 def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:

@@ -20,7 +20,7 @@ from .drawn_study import write_study
 
 ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
 REPLICATES = 60  # of intervals, which nothing here rests on
-FIGURES = len(ARCHS) + 1 + 4  # rows of figure 1; comparison, held-out loss, benchmarks, tasks
+FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; losses over tokens, comparison, held-out loss, benchmarks, tasks
 PARTS = {"losses", "approaches", "checks", "comparison", "choices"}
 PARTS |= {"benchmarks", "scores", "envelope", "runs"}
 PARTS |= {"training", "corpus", "provenance", "checkpoints"}
