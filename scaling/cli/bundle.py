@@ -239,8 +239,8 @@ def _unfinished(run: RunSpec, rundir: RunDir) -> str:
 
 
 def _unjudged(run: RunSpec, rundir: RunDir) -> str:
-    """Why a trained run of a sweep is not to be bundled: without its loss, for which weights are needed, it has told
-    the law nothing."""
+    """Why a trained run of a sweep is not to be bundled: no law can be made of it without its loss, for which weights
+    are needed."""
     of_sweep = rundir.path.parent.parent.name == "sweep" and rundir.status()["state"] != "failed"
     if not of_sweep or rundir.evaluation(run.n_steps, "validation").exists():
         return ""

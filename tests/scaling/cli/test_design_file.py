@@ -41,10 +41,10 @@ def test_the_published_study_is_refused_by_its_own_surfaces():
     assert isinstance(result.exception, InputError)
     assert "the optimum of llama at 1.07e15 FLOP" in str(result.exception)
     assert "lies outside of the sizes that are trained there" in str(result.exception)
-    told = json.loads(result.stdout)
-    for budgets in told["budgets"].values():
+    judged = json.loads(result.stdout)
+    for budgets in judged["budgets"].values():
         assert all(budget["inside"] < 0.15 for budget in budgets[-3:])  # they want more tokens than any run read
-    stages = told["stages"]
+    stages = judged["stages"]
     assert [stage["name"] for stage in stages] == ["sweep", "grid", "forecast", "forecast, round 2"]
     assert [stage["n_runs"] for stage in stages] == [120, 76, 8, 4]
     assert all(seconds <= 1800 for stage in stages for seconds in stage["leases"])
@@ -65,15 +65,15 @@ def test_the_second_study_holds_its_optima_in_four_leases():
     ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.exception
-    told = json.loads(result.stdout)
-    assert set(told["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(told["half_a"].values()) < 0.06
-    for budgets in told["budgets"].values():
+    judged = json.loads(result.stdout)
+    assert set(judged["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(judged["half_a"].values()) < 0.06
+    for budgets in judged["budgets"].values():
         assert [budget["flops"] for budget in budgets] == pytest.approx(
             [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15, 7.7e15, 1.6e16], rel=0.01
         )
         assert all(budget["n_sizes"] == 6 and budget["inside"] > 0.9 for budget in budgets)
-    assert all(len(stage["leases"]) == 1 for stage in told["stages"]) and len(told["stages"]) == 4
-    assert any("worlds of hgrn2-3to1: the surfaces of the other architectures" in note for note in told["notes"])
+    assert all(len(stage["leases"]) == 1 for stage in judged["stages"]) and len(judged["stages"]) == 4
+    assert any("worlds of hgrn2-3to1: the surfaces of the other architectures" in note for note in judged["notes"])
 
 
 def test_leases_hold_what_is_put_into_them_and_no_more():

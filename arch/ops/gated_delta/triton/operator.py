@@ -23,8 +23,7 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, initial: Tensor | None, counted: int
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, H, d_k], v [B, T, H, d_v], beta
-    and log_decay [B, T, H], fp32; widths powers of two from 16. counted: the chunk size whose FLOPs the FLOP counter is
-    told."""
+    and log_decay [B, T, H], fp32; widths powers of two from 16. counted: the chunk size whose FLOPs are counted."""
     dtype = operand_dtype(q, k, v)
     chunk = delta_for_device(q.shape[-1], v.shape[-1], dtype != torch.bfloat16).chunk
     out, final, *_ = _forward(q.to(dtype), k.to(dtype), v.to(dtype), beta, log_decay, initial, chunk, counted)
