@@ -16,6 +16,7 @@ from arch.registry import KNOWN, in_family, kinds_of
 from .entry import Entry
 
 INF = float("inf")
+BY_NAME = ("matrices", "vectors", "core", "excess", "state", "once")  # functions of an Entry that give numbers by name
 ENTRIES: dict[str, Entry] = {}
 _OWNERS: dict[str, str] = {}
 _FAMILIES: dict[str, Callable[[str], Entry]] = {}  # of arch.registry's families, by prefix
@@ -52,6 +53,8 @@ def _guarded(name: str, line: str, function: Callable[..., Any]) -> Callable[...
             last = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {' '.join(str(error).split())} ({last.filename}:{last.lineno})"
             raise InputError(f"costs of {name!r}: {line}: {what}") from error
+        if line in BY_NAME and not isinstance(answer, dict):
+            raise InputError(f"costs of {name!r}: {line} must give {{name: number}}, not {shown(answer)}")
         numbers = list(answer.values()) if isinstance(answer, dict) else [answer]
         if wrong := [x for x in numbers if isinstance(x, bool) or not isinstance(x, int | float) or not -INF < x < INF]:
             raise InputError(f"costs of {name!r}: {line} must give numbers by name, not {shown(wrong[0])}")

@@ -281,6 +281,7 @@ def test_two_architectures_of_one_mixer_are_named(tmp_path):
     [
         ({"matrices": lambda cfg: {}["x"]}, r"costs of 'broken': matrices: KeyError: 'x' \(.*test_check.py:\d+\)"),
         ({"matrices": lambda cfg: {"q": "x"}}, r"costs of 'broken': matrices must give numbers by name, not 'x'"),
+        ({"core": lambda cfg, n: 5}, r"costs of 'broken': core must give \{name: number\}, not 5"),
         ({"core": lambda cfg, n: {"q": float("nan")}}, r"check `flop`: costs of 'broken': core must give numbers"),
         ({"excess": None}, r"costs of 'broken': excess must be a function, not None"),
     ],
