@@ -52,7 +52,7 @@ def chunk(
             states.append(state)
             rows_written.append(x - product(w, state))
             state = decay * state + product(k_n, rows_written[-1])
-        out = product(read, torch.stack(rows_written, 2)).add_(product(q_c * from_start, torch.stack(states, 2)))
+        out = product(read, torch.stack(rows_written, 2)) + product(q_c * from_start, torch.stack(states, 2))
         out = from_chunks(out)
         outputs.append(out if rows == size else out[:, :size])
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state

@@ -13,8 +13,8 @@ from scaling.cli.main import app
 from scaling.cli.request import Request
 from scaling.study.spec import load_study
 
-COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit"],
-            ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"])  # fmt: skip
+COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit"])
+SUBMIT = ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"]  # for which data may come later
 
 
 def write(folder: Path, **evaluation: Any) -> Path:
@@ -102,6 +102,8 @@ def test_every_command_tells_it_first(tmp_path: Path, capsys: pytest.CaptureFixt
         with pytest.raises(InputError, match="nowhere is no folder"):
             app([command[0], str(path), *command[1:]], standalone_mode=False)
     assert not (tmp_path / "out").exists() and capsys.readouterr().out == ""
+    app([SUBMIT[0], str(path), *SUBMIT[1:]], standalone_mode=False)
+    assert "warning: evaluation: " in capsys.readouterr().err
     app(["plan", str(path)], standalone_mode=False)
     assert "warning: evaluation: " in capsys.readouterr().out
     app(["plan", str(path), "--json"], standalone_mode=False)
