@@ -61,6 +61,9 @@ def status(
         at_work = going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in now.jobs)
         if not watch:
             is_done = all(row["state"] == "done" for row in now.runs)
+            report = request.study.directory / "report" / "index.html"
+            if is_done and not at_work and report.is_file() and not study.as_json:
+                return print(f"all runs are done; the report: {report}")
             again = "submit" if now.jobs else "run"
             return study.say_next(*(("status", "--watch") if at_work else ("fit study",) if is_done else (again,)))
         if not at_work:

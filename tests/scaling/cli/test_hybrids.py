@@ -77,6 +77,8 @@ def test_the_commands_after_it_know_them(studied, tmp_path):
     for words in (["status"], ["fit", "study"], ["plan"]):
         done = in_this_process(main, *words, "hybrids-tiny", "--out", folder.parent, "--json", cwd=tmp_path)
         assert done.returncode == 0 and all(arch in done.stdout for arch in LABELS), done.stderr
+    done = in_this_process(main, "status", "hybrids-tiny", "--out", folder.parent, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == f"all runs are done; the report: {folder / 'report' / 'index.html'}"
     done = in_this_process(main, "publish", "hybrids-tiny", "published", "--out", folder.parent, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     done = in_this_process(main, "publish", "--check", "published", cwd=tmp_path)
