@@ -308,7 +308,7 @@ def _throttled(jobs: Sequence[ArrayJob], most: int | None) -> Iterator[ArrayJob]
     total, spare = sum(job.total_s for job in arrays) or 1.0, max(0, (most or 0) - len(arrays))
     for job in jobs:
         share = 1 + int(spare * job.total_s / total)
-        yield replace(job, throttle=share) if most and job in arrays and share < len(job.elements) else job
+        yield replace(job, throttle=share) if most and share < len(job.elements) else job
 
 
 def elements_text(job: ArrayJob) -> str:

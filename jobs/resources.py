@@ -163,42 +163,44 @@ class ResourceEstimator:
                     f"{', '.join(whole)}"
                 )
             return nodes, tasks, ASKED
-        fewest, refused = self._fewest(run, speed)
+        fewest, too_little, too_slow = self._fewest(run, speed)
         if fewest is None:
             self._refuse_memory(run, most)
         assert fewest is not None
         unit, hours = device_of(self.profile).unit, f"{self.profile.target_hours:g} h"
-        world, too_little = fewest[0] * fewest[1], [n for n, text in refused.items() if text.endswith("GB")]
-        if world in refused:
+        world = fewest[0] * fewest[1]
+        if world in too_slow:
             why = f"no number of {unit}s finishes in {hours}: the most that split the batch and hold it"
         else:
             why = f"the fewest {unit}s that {'hold it and finish' if too_little else 'finish'} in {hours}"
-        why += f"; not {', '.join(f'{n}: {text}' for n, text in refused.items() if n != world)}" if refused else ""
+        refused = [f"{n}: {text}" for n, text in sorted((too_little | too_slow).items()) if n != world]
+        why += f"; not {', '.join(refused)}" if refused else ""
         if too_little and (smaller := _half_micro_batch(run)):
             fits = self._fewest(smaller, speed)[0]
             if fits and fits[0] * fits[1] < world:
                 why += f"; with half of training.micro_batch_tokens {fits[0] * fits[1]} do"
         return *fewest, why
 
-    def _fewest(self, run: RunSpec, speed: Speed) -> tuple[tuple[int, int] | None, dict[int, str]]:
+    def _fewest(self, run: RunSpec, speed: Speed) -> tuple[tuple[int, int] | None, dict[int, str], dict[int, str]]:
         """(nodes, tasks per node) of the fewest processes that hold the run and finish in time, else of the most that
-        hold it; None where none do. And what was wrong with the numbers of processes that were tried before."""
+        hold it; None where none do. And the numbers of processes that were tried: with too little memory, and too
+        slow."""
         best: tuple[int, int] | None = None
-        refused: dict[int, str] = {}
+        too_little, too_slow = dict[int, str](), dict[int, str]()
         for nodes, tasks in worlds(run, self.profile.nodes, self._most_tasks(run)):
             world = nodes * tasks
             needed = self._needed(run, world)
             room = self._most_bytes(tasks)
             if needed is not None and room is not None and needed > room:
-                refused[world] = f"{needed / 1e9:.1f} of {room / 1e9:.1f} GB"
+                too_little[world] = f"{needed / 1e9:.1f} of {room / 1e9:.1f} GB"
                 continue
             seconds = self._seconds(run, world, speed)
             if seconds <= self.profile.target_hours * 3600:
-                return (nodes, tasks), refused
-            refused[world] = duration(seconds)
+                return (nodes, tasks), too_little, too_slow
+            too_slow[world] = duration(seconds)
             if best is None or world > best[0] * best[1]:
                 best = nodes, tasks
-        return best, refused
+        return best, too_little, too_slow
 
     def _needed(self, run: RunSpec, world: int) -> float | None:
         """Bytes of each of `world` processes; GPUs, all of which the flops package knows, take the Triton kernels."""
