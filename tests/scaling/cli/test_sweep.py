@@ -263,7 +263,7 @@ def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch)
     [
         ({"sizes": ["6k", "10k"]}, {}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 2"),
         ({}, {"sizes": ["6k"]}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 1"),
-        ({}, {"tokens": ["100N", "140N"]}, "a law's term in tokens needs two horizons of one size"),
+        ({}, {"tokens": ["100N", "140N"]}, "a law's term in D needs two horizons of one size"),
     ],
 )
 def test_a_sweep_that_can_have_no_law_is_refused_before_it_trains(tmp_path, grid, sweep, why):
