@@ -98,7 +98,9 @@ def write_paper(figures: Mapping[str, go.Figure], directory: Path) -> None:
                 try:
                     _write(paper_figure(figure, width), directory / folder / name)
                 except UserWarning as missing:
-                    raise InputError(f"--figures: {missing}: install a font that has it ({', '.join(FONTS)})") from None
+                    raise InputError(
+                        f"--figures: {str(missing).rstrip('.')}: install a font that has it ({', '.join(FONTS)})"
+                    ) from None
 
 
 def style() -> AbstractContextManager[None]:
