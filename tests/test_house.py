@@ -193,7 +193,7 @@ ALLOWED = {
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
-    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
+    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits", "scaling.study"),
     "scaling": (),
 }
 
