@@ -120,8 +120,8 @@ ALLOWED = {
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
     ),
-    "analysis.figures": (*LIGHT, "analysis.labels"),
-    "analysis.pages": ("analysis.table_files",),
+    "analysis.figures": (*LIGHT, "analysis.labels", "data.files"),
+    "analysis.pages": ("analysis.table_files", "data.files"),
     "analysis.report": (
         *(
             "analysis.fits",
@@ -193,7 +193,7 @@ ALLOWED = {
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
-    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
+    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits", "scaling.study"),
     "scaling": (),
 }
 

@@ -18,6 +18,7 @@ from ..rundir.lock import study_lock
 from ..rundir.prepare import OtherRun, check_run
 from ..rundir.worklist import is_trained
 from ..study.plan import plan, show_plan
+from ..study.rate_law import TERMS
 from ..study.recipe import BATCH
 from ..study.run import RunSpec
 from ..study.sweep import SweepSpec, Where, not_swept, recipe_of, sweep_identity, sweep_of
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from analysis.rates.cell import RatePoint
     from analysis.rates.law import RatesFit
     from data.corpus import Corpus
+
+    from ..study.rate_law import Recipe, Term
+    from ..study.spec import RunSpec
 
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
 NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
@@ -109,7 +113,7 @@ def plan_sweep(request: Request) -> SweepPlan:
             f"{study.path}: the sweep would cost {share:.0%} of the grid's {flop(main)} FLOP exact, and sweep.share "
             f"allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
-    refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
+    refused = _twice(spec) or _lawless(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
     timed.plan.notes += [line] if (line := not_swept(study)) else []
     return SweepPlan(timed, len(spec.tried), share, refused)
 
@@ -125,6 +129,23 @@ def _twice(spec: SweepSpec) -> str | None:
                 f"lengths that are further apart, or a smaller batch"
             )
     return None
+
+
+def _lawless(spec: SweepSpec) -> str | None:
+    """Why no law could come of the sweep, however its runs end."""
+    from analysis.rates.law import lacking
+
+    points = [point_of(run, math.nan) for run in spec.runs()]
+    why = lacking(points, _not_in_law(spec, recipe_of(spec, None)))
+    return f"{spec.path}: sweep: {why}" if why else None
+
+
+def _not_in_law(spec: SweepSpec, recipe: Recipe) -> list[Term]:
+    """The terms that the law shall not have: a study with one length has none in the tokens, one whose batch follows
+    them none in the batch."""
+    one_length = spec.sweep is not None and len(spec.sweep.tokens) == 1
+    absent = {"n_tokens": one_length, BATCH: BATCH in recipe.rules}
+    return [term for term in TERMS if absent.get(term)]
 
 
 def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
@@ -199,9 +220,7 @@ def sweep_stage(request: Request) -> Swept:
             f"trained again"
         )
     trained: list[str] = []
-    # a study with one length has no term in the tokens, one whose batch follows them none in the batch
-    without: list[Any] = ["n_tokens"] if spec.sweep is not None and len(spec.sweep.tokens) == 1 else []
-    without += [BATCH] if BATCH in recipe.rules else []
+    without = _not_in_law(spec, recipe)
     spec = _grown(spec, first)
     while True:
         for line in _rates_lines(_added(spec, first)):
@@ -236,7 +255,6 @@ def _evaluate(request: Request) -> None:
 
 def points_of_sweep(request: Request) -> dict[str, RatePoint]:
     """{run id: its point} of the runs that have ended and are evaluated; loss nan where it diverged."""
-    from analysis.rates.cell import RatePoint
     from analysis.run_evals import held_out_losses
 
     losses = dict[str, float]()
@@ -249,20 +267,23 @@ def points_of_sweep(request: Request) -> dict[str, RatePoint]:
             evaluations, _ = held_out_losses(rundir.path, run.training)
             of_last = [row["loss"] for row in evaluations if row["step"] == run.n_steps]
             losses[run.run_id] = float(of_last[0]) if of_last else math.nan
-    return {
-        run.run_id: RatePoint(
-            arch=run.arch,
-            size=run.size,
-            n_params=count_params(run.config).non_embedding,
-            n_tokens=run.n_tokens,
-            batch_tokens=run.training.batch_tokens,
-            seed=run.seed,
-            lr=run.training.peak_lr,
-            loss=losses[run.run_id],
-        )
-        for run in request.runs
-        if run.run_id in losses
-    }
+    return {run.run_id: point_of(run, losses[run.run_id]) for run in request.runs if run.run_id in losses}
+
+
+def point_of(run: RunSpec, loss: float) -> RatePoint:
+    """A run of a sweep, which ended at that loss [nats a token]."""
+    from analysis.rates.cell import RatePoint
+
+    return RatePoint(
+        arch=run.arch,
+        size=run.size,
+        n_params=count_params(run.config).non_embedding,
+        n_tokens=run.n_tokens,
+        batch_tokens=run.training.batch_tokens,
+        seed=run.seed,
+        lr=run.training.peak_lr,
+        loss=loss,
+    )
 
 
 def _grown(spec: SweepSpec, first: SweepSpec) -> SweepSpec:
@@ -304,7 +325,10 @@ def _more(spec: SweepSpec, first: SweepSpec) -> dict[Where, float]:
 def _added(spec: SweepSpec, first: SweepSpec) -> dict[str, list[float]]:
     """{cell: rates} of `spec` that are not those of `first`."""
     return {
-        f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first.tried[where]]
+        f"{where.arch}/{where.size} {where.tokens}"
+        + (f" in batches of {where.batch_tokens:,}" if where.batch_tokens else ""): [
+            rate for rate in rates if rate not in first.tried[where]
+        ]
         for where, rates in spec.tried.items()
         if len(rates) > len(first.tried[where])
     }
