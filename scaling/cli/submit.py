@@ -220,6 +220,7 @@ class Draft:
         for job in self.plan.jobs:
             resources = job.resources
             size = f"{resources.nodes} x {resources.tasks_per_node}" + (" GPU" if resources.gpus_per_node else "")
+            size += f", {resources.at_once} at once" if resources.at_once > 1 else ""
             memory = "-" if resources.memory_mb is None else f"{resources.memory_mb / 1024:,.0f} GiB"
             waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
             waits = waits if job.kind != "finish" else "afterany all"
@@ -248,18 +249,21 @@ class Draft:
 
     def _expected(self) -> str:
         """What the elements take together; the column of the table is of the longest element."""
-        on_gpus = self.profile.gpus_per_node > 0
-        hours_text = []
+        profile, on_gpus, texts = self.profile, self.profile.gpus_per_node > 0, []
         for kind, what in (("train", "training"), ("eval", "evaluations")):
-            jobs = [job for job in self.plan.jobs if job.kind == kind]
-            per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
-            hours = sum(
-                job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True)
-            )
-            if jobs:
-                hours_text.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+            held_s, used_s = 0.0, 0.0
+            for job in (job for job in self.plan.jobs if job.kind == kind):
+                resources, cpus = job.resources, 1 if on_gpus else job.resources.cpus_per_task
+                used_s += job.work_s * resources.world_size * cpus
+                at_once = cpus * resources.at_once * resources.tasks_per_node
+                if profile.whole_nodes:
+                    at_once = profile.gpus_per_node or profile.cpus_per_node
+                held_s += job.total_s * resources.nodes * at_once
+            if held_s:
+                idle = f", {1 - used_s / held_s:.0%} of them idle" if used_s < 0.995 * held_s else ""
+                texts.append(f"{what} {held_s / 3600:,.3g} {'GPU' if on_gpus else 'core'}-hours{idle}")
         return (
-            f"expected in all: {', '.join(hours_text) or 'minutes'} (the column is the time of an array's longest "
+            f"expected in all: {', '.join(texts) or 'minutes'} (the column is the time of an array's longest "
             f"element; --explain prints what it follows from)"
         )
 
