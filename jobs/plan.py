@@ -62,18 +62,19 @@ def make_plan(
     *,
     corpus: bool,
     finish: bool,
+    text_bytes: int | None = None,
     max_array_size: int = MAX_ARRAY_SIZE,
     tokens: Tokens | None = None,
 ) -> JobPlan:
-    """The jobs of `needs`; with `corpus` a job that prepares them first, with `finish` fits and report at the end.
-    `tokens`: of evaluations; held-out loss alone without it.
+    """The jobs of `needs`; with `corpus` a job that prepares them first, of `text_bytes` of text (None: unknown), with
+    `finish` fits and report at the end. `tokens`: of evaluations; held-out loss alone without it.
 
     Raises InputError where no node of the cluster can do it.
     """
     jobs: list[ArrayJob] = []
     profile, request = estimator.profile, study.jobs.of_kind
     if corpus:
-        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus")), ((),)))
+        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus"), text_bytes), ((),)))
     trains = _trainings([need for need in needs if need.train], study, estimator, max_array_size)
     if corpus:
         trains = [job if job.after else replace(job, after=(("corpus", "afterok"),)) for job in trains]
@@ -271,8 +272,8 @@ def _resources(element: Sequence[Piece], estimator: ResourceEstimator) -> Resour
 def _together(largest: ResourceEstimate, seconds: float, number: int) -> ResourceEstimate:
     """Of `number` pieces, of which this is the largest: one after another, or as many at once as fit."""
     at_once = largest.resources.at_once
-    how = "one after another" if at_once == 1 else f"{min(number, at_once)} at once"
-    why = f"{duration(seconds)} expected of {number} {how}, the first of them: {largest.why}"
+    how = " one after another" if at_once == 1 else f", {min(number, at_once)} at once"
+    why = f"{duration(seconds)} expected of {number}{how}, the first of them: {largest.why}"
     return replace(largest, seconds=seconds, why=why if number > 1 else largest.why)
 
 

@@ -6,6 +6,7 @@ numbers and checked words alone, and run ids are read from a file at run time.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ class ScriptContext:
     only: tuple[str, ...] = ()  # of those that take runs: --only ...
     retry: bool = False  # train on the runs that failed
     plugins: tuple[str, ...] = ()  # of the study, which no run's record may name by itself
+    python_path: str = ""  # PYTHONPATH where the study is submitted: some sites hand no environment on to a job
 
     @property
     def study_arguments(self) -> list[str]:
@@ -73,7 +75,7 @@ def job_name(context: ScriptContext, job: ArrayJob) -> str:
 def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
     profile, resources = context.profile.of_kind(job.kind), job.resources
-    log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
+    log = f"logs/{job.name}_{'%A_%a' if is_array(job) else '%j'}.log"
     options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append"]
     options.append("--requeue" if profile.requeue else "--no-requeue")
     options += [f"--nodes={resources.nodes}", f"--ntasks-per-node={resources.at_once * resources.tasks_per_node}"]
@@ -132,6 +134,7 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
                 python=quote_all(python),
                 python_here=quote_all([*srun, "--nodes=1", "--ntasks=1", *python] if profile.srun else python),
                 environment=profile.environment,
+                python_path=os.pathsep.join(filter(None, [str(context.paths.code), context.python_path])),
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,
                 retry=context.retry,

@@ -26,6 +26,7 @@ from .speed import Kind, Measured, Speed, device_of, expected, speed_of
 
 PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
 START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
+CORPUS_BYTES_PER_S = 1e7  # 10.9e6 to 16.3e6 measured on two cores: docs/research/corpus-pace.md
 READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
 LIMITS = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)  # minutes: jobs of one limit share an array
 MIB = 1 << 20
@@ -104,12 +105,17 @@ class ResourceEstimator:
             self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes),
         )
 
-    def single(self, kind: str, asked: ResourceRequest) -> Resources:
-        """Corpus and finish: one process, without a GPU."""
+    def single(self, kind: str, asked: ResourceRequest, text_bytes: int | None = None) -> Resources:
+        """Corpus and finish: one process, without a GPU. text_bytes: of the corpus; None: unknown."""
         longest = int(self.profile.max_hours * 60)
-        why = {"minutes": "the partition's limit: the corpus is read only once", "nodes": "one process"}
+        why = {"minutes": "the partition's limit: how much text there is, is not known", "nodes": "one process"}
         if kind == "finish":
             longest, why["minutes"] = min(60, longest), "fits and report take minutes"
+        elif text_bytes is not None:
+            seconds = text_bytes / CORPUS_BYTES_PER_S
+            why["minutes"] = f"{text_bytes / 1e6:,.0f} MB of text at {CORPUS_BYTES_PER_S / 1e6:g} MB/s"
+            needed = math.ceil((START_S + seconds * self.profile.time_factor) / 60)
+            longest = next((limit for limit in LIMITS if needed <= limit < longest), longest)
         if asked.minutes:
             why["minutes"] = ASKED
         memory = _asked_mib(asked)

@@ -59,8 +59,8 @@ def job_rows(submitted: Sequence[Submission], elements: Iterable[Element]) -> li
             if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
             if element.state in FAILED:
-                index = "" if element.index is None else f"_{element.index}"
-                row["logs"].append(str(entry.submission.path / "logs" / f"{entry.job.name}{index}.log"))
+                number = element.job_id if element.index is None else f"{element.job_id}_{element.index}"
+                row["logs"].append(str(entry.submission.path / "logs" / f"{entry.job.name}_{number}.log"))
     return list(rows.values())
 
 

@@ -16,6 +16,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from arch.tables import text_table
+from data.splitting import bytes_to_read
 from flops.registry import entry_of
 from flops.tables import duration
 from jobs import records, slurm, status
@@ -261,7 +262,8 @@ class Draft:
                 held_s += job.total_s * resources.nodes * at_once
             if held_s:
                 idle = f", {1 - used_s / held_s:.0%} of them idle" if used_s < 0.995 * held_s else ""
-                texts.append(f"{what} {held_s / 3600:,.3g} {'GPU' if on_gpus else 'core'}-hours{idle}")
+                hours = f"{held_s / 3600:,.0f}" if held_s > 360_000 else f"{held_s / 3600:.3g}"
+                texts.append(f"{what} {hours} {'GPU' if on_gpus else 'core'}-hours{idle}")
         return (
             f"expected in all: {', '.join(texts) or 'minutes'} (the column is the time of an array's longest "
             f"element; --explain prints what it follows from)"
@@ -291,6 +293,7 @@ def draft(request: Request, profile: Cluster, options: SubmitOptions, ask_slurm:
         ResourceEstimator(profile, factors),
         corpus=progress.unprepared,
         finish=finish,
+        text_bytes=_text_bytes(request) if progress.unprepared else None,
         max_array_size=most or MAX_ARRAY_SIZE,
         tokens=_token_counts(request, data_later=options.dry_run),
     )
@@ -393,6 +396,15 @@ def cancel_jobs(request: Request) -> list[str]:
     targets = list(dict.fromkeys(targets))
     slurm.cancel(targets)
     return targets
+
+
+def _text_bytes(request: Request) -> int | None:
+    """About how much text the corpus is made of; None where that, or how fast it is cleaned, is unknown."""
+    if request.study.corpus.clean:
+        return None
+    with contextlib.suppress(InputError):  # the text is not here
+        return bytes_to_read(request.study.corpus.settings(), guess=True)
+    return None
 
 
 def _token_counts(request: Request, data_later: bool) -> Callable[[RunSpec], dict[str, float | None]]:

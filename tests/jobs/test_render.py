@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,9 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
         **CPUS | {"environment": {"X": variable if variable.isprintable() else "x"}, "container": ["run", "a b"]}
     )
     made = context(study, f"/out/{root}", profile, ("--set", value), ("--only", value), f"/bin/{root}")
+    made = replace(made, python_path=f"/own:{value}")
     script = checked(render(made, job(kind)))
-    assert exports(script) == [str(made.paths.code), str(made.paths.work)]
+    assert exports(script) == [f"{made.paths.code}:/own:{value}", str(made.paths.work)]
     for option in sbatch_options(made, job(kind)):
         assert re.fullmatch(r"[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+", option), option
     for line in (line for line in commands(script) if f"/bin/{root}" in line):
@@ -186,7 +188,7 @@ def test_what_is_asked_for():
         *("--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=4", "--time=90", "--mem=2048M"),
         *("--gpus-per-node=h100:2", "--partition=gpu", "--account=a", "--qos=q", "--constraint=x&y", "--exclusive"),
         *("--array=0-2", "--requeue", "--open-mode=append", "--signal=B:USR1@180", "--job-name=tiny-0001-train-0"),
-        "--output=logs/train-0_%a.log",
+        "--output=logs/train-0_%A_%a.log",
     }
     gres = Cluster(**GPUS | {"ask_gpus": "gres"})
     assert "--gres=gpu:2" in sbatch_options(context(profile=gres), job("train", gpus=2))
