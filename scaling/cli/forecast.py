@@ -14,7 +14,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import VALIDATION, RunDir
 from ..rundir.prepare import at_stored_rate, record_prediction
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
     from analysis.forecast.outcome import ForecastRound
     from analysis.forecast.stored import Predictions
-
-VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
 
 @dataclass(frozen=True)

@@ -189,10 +189,25 @@ def train(
     study.say_next("eval study")
 
 
-def report(study: ChangedFittedOptions, force: Force = False) -> None:
+def report(
+    study: ChangedFittedOptions,
+    force: Force = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="A folder for a paper: figures as PDF and SVG for one column and two, tables for LaTeX."),
+    ] = None,
+) -> None:
     """Draw the report from the fitted laws and the tables."""
     request = study.request()
     check_results(request)
+    if figures is not None:
+        from analysis.figures.paper import check_paper
+
+        check_paper(figures)
     with request.writing(rates=False):
-        path = report_stage(request, force)
-    print_json({"report": str(path)}) if study.as_json else print(f"report: {path}")
+        path = report_stage(request, force, figures)
+    if study.as_json:
+        return print_json({"report": str(path)})
+    print(f"report: {path}")
+    if figures is not None:
+        print(f"figures: {figures}/one-column, {figures}/two-columns (PDF, SVG); tables: {figures}/tables (LaTeX)")

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from analysis.rates.law import RatesFit
     from data.corpus import Corpus
 
+    from ..study.rate_law import Recipe, Term
+    from ..study.spec import RunSpec
+
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
 NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
 
@@ -102,7 +105,7 @@ def plan_sweep(request: Request) -> SweepPlan:
             f"{study.path}: the sweep would cost {share:.0%} of the grid's {flop(main)} FLOP exact, and sweep.share "
             f"allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
-    refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
+    refused = _twice(spec) or _lawless(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
     timed.plan.notes += [line] if (line := not_swept(study)) else []
     return SweepPlan(timed, len(spec.tried), share, refused)
 
@@ -118,6 +121,22 @@ def _twice(spec: SweepSpec) -> str | None:
                 f"lengths that are further apart, or a smaller batch"
             )
     return None
+
+
+def _lawless(spec: SweepSpec) -> str | None:
+    """Why no law could come of the sweep, however its runs end."""
+    from analysis.rates.law import lacking
+
+    points = [point_of(run, math.nan) for run in spec.runs()]
+    why = lacking(points, _not_in_law(spec, recipe_of(spec, None)))
+    return f"{spec.path}: sweep: {why}" if why else None
+
+
+def _not_in_law(spec: SweepSpec, recipe: Recipe) -> list[Term]:
+    """The terms that the law shall not have: a study with one length has none in the tokens, one whose batch follows
+    them none in the batch."""
+    one_length = spec.sweep is not None and len(spec.sweep.tokens) == 1
+    return [*(["n_tokens"] if one_length else []), *([BATCH] if BATCH in recipe.rules else [])]
 
 
 def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
@@ -192,9 +211,7 @@ def sweep_stage(request: Request) -> Swept:
             f"trained again"
         )
     trained: list[str] = []
-    # a study with one length has no term in the tokens, one whose batch follows them none in the batch
-    without: list[Any] = ["n_tokens"] if spec.sweep is not None and len(spec.sweep.tokens) == 1 else []
-    without += [BATCH] if BATCH in recipe.rules else []
+    without = _not_in_law(spec, recipe)
     while True:
         of_sweep = Request(spec, None, request.stream, repair=request.repair)
         with of_sweep.writing():
@@ -226,7 +243,6 @@ def _evaluate(request: Request) -> None:
 
 def points_of_sweep(request: Request) -> list[RatePoint]:
     """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
-    from analysis.rates.cell import RatePoint
     from analysis.runs import load_tables
 
     evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals
@@ -239,18 +255,25 @@ def points_of_sweep(request: Request) -> list[RatePoint]:
             f"not ended ({missing[0]}, ...): run the sweep again"
         )
     return [
-        RatePoint(
-            arch=run.arch,
-            size=run.size,
-            n_params=count_params(run.config).non_embedding,
-            n_tokens=run.n_tokens,
-            batch_tokens=run.training.batch_tokens,
-            seed=run.seed,
-            lr=run.training.peak_lr,
-            loss=losses.get((run.run_id, run.n_steps), math.nan) if states[run.run_id] == "done" else math.nan,
-        )
+        point_of(run, losses.get((run.run_id, run.n_steps), math.nan) if states[run.run_id] == "done" else math.nan)
         for run in request.runs
     ]
+
+
+def point_of(run: RunSpec, loss: float) -> RatePoint:
+    """A run of a sweep, which ended at that loss [nats a token]."""
+    from analysis.rates.cell import RatePoint
+
+    return RatePoint(
+        arch=run.arch,
+        size=run.size,
+        n_params=count_params(run.config).non_embedding,
+        n_tokens=run.n_tokens,
+        batch_tokens=run.training.batch_tokens,
+        seed=run.seed,
+        lr=run.training.peak_lr,
+        loss=loss,
+    )
 
 
 def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
