@@ -180,6 +180,15 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     assert speed_of(run, {("hgrn2", "6k"): Measured(5000, [0.1])}).source == ASSUMED
 
 
+def test_a_gpu_of_another_memory():
+    """Of 40 GB it takes more of them than of 80."""
+    worlds = [
+        ResourceEstimator(gpus(gpu="a100", target_hours=5000, **of)).train(paper("1b"), NOTHING).resources.world_size
+        for of in ({}, {"memory_gb_per_gpu": 80}, {"memory_gb_per_gpu": 40})
+    ]
+    assert worlds[0] == worlds[1] < worlds[2]
+
+
 def test_reasons_say_what_is_so(tmp_path):
     """Nobody asked for memory; a limit that was asked for is not reckoned; tasks stand behind an evaluation's time."""
     run, bare = study(tmp_path, ["98k"]).runs()[0], cluster(memory_gb_per_node=None)
