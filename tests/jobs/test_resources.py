@@ -181,12 +181,10 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
 
 
 def test_a_gpu_of_another_memory():
-    """Of 40 GB it takes more of them than of 80."""
-    worlds = [
-        ResourceEstimator(gpus(gpu="a100", target_hours=5000, **of)).train(paper("1b"), NOTHING).resources.world_size
-        for of in ({}, {"memory_gb_per_gpu": 80}, {"memory_gb_per_gpu": 40})
-    ]
-    assert worlds[0] == worlds[1] < worlds[2]
+    """A kind that comes with 40 and with 80 GB."""
+    ResourceEstimator(gpus(gpu="a100")).train(paper("3b"), NOTHING)
+    with pytest.raises(InputError, match=r"3b.* does not fit: .* of a GPU's 40 GB may be filled"):
+        ResourceEstimator(gpus(gpu="a100", memory_gb_per_gpu=40)).train(paper("3b"), NOTHING)
 
 
 def test_reasons_say_what_is_so(tmp_path):
