@@ -79,9 +79,12 @@ class ModelOptions(Architectures):
 
     def configuration(self) -> tuple[str, ModelConfig]:
         """(its name, the configuration). Raises InputError."""
-        self.load()
+        sets, stated = self.sets or [], self.load()
+        given = {"context_length": self.context, "vocab_size": self.vocab}
+        changed = {name for name, text in given.items() if text} | {pair.partition("=")[0].strip() for pair in sets}
+        sets = [*(f"{name}={value}" for name, value in stated.items() if name not in changed), *sets]
         shape = self.layers, self.dim, self.heads, self.ffn
-        return configuration(self.arch, self.size, *shape, self.vocab, self.context, self.sets or [])
+        return configuration(self.arch, self.size, *shape, self.vocab, self.context, sets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +102,8 @@ class ShapesOptions(Architectures):
         return [arch_of(name) for name in self.archs or []]
 
     def changes(self) -> dict[str, Any]:
-        """Fields of the configuration that the options state."""
-        changes = dict[str, Any]()
+        """Fields of the configuration that the options and the study state."""
+        changes: dict[str, Any] = dict(self.load())
         if self.context is not None:
             changes["context_length"] = context_length(self.context)
         if self.vocab is not None:
