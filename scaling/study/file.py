@@ -156,7 +156,8 @@ def register_architectures(plugins: Iterable[str], study: str | Path | None) -> 
     validate(_Architectures, {"architectures": raw.get("architectures", {})}, str(file), [])
     model, corpus = (raw[key] if isinstance(raw.get(key), dict) else {} for key in ("model", "corpus"))
     stated = {"vocab_size": vocabulary(corpus["tokenizer"])} if isinstance(corpus.get("tokenizer"), str) else {}
-    return stated | {name: model[name] for name in ("context_length", "vocab_size") if isinstance(model.get(name), int)}
+    own = {name: model.get(name) for name in ("context_length", "vocab_size")}
+    return stated | {name: value for name, value in own.items() if type(value) is int and value > 0}
 
 
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

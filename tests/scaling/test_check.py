@@ -316,8 +316,8 @@ class Leaky(Mixer):
 register("leaky", mixer=lambda: Leaky)
 register_costs("leaky", Entry(matrices=lambda cfg: square(cfg, "v", "o"), core=lambda cfg, n: {}))
 """
-SIZES = (("narrow", 32), ("wide", 48))
-SWEEP = {"sizes": ["narrow"], "tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": 1.0}
+SIZES = (("narrow", 32), ("wide", 48), ("wider", 64))
+SWEEP = {"tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": None}
 
 
 @pytest.mark.parametrize(
