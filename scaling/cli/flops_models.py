@@ -82,11 +82,10 @@ class ModelOptions(Architectures):
     def configuration(self) -> tuple[str, ModelConfig]:
         """(its name, the configuration). Raises InputError."""
         sets, stated = self.sets or [], self.load()
-        given = {"context_length": self.context, "vocab_size": self.vocab}
-        changed = {name for name, text in given.items() if text is not None} | {
-            pair.partition("=")[0].strip() for pair in sets
-        }
-        sets = [*(f"{name}={value}" for name, value in stated.items() if name not in changed), *sets]
+        options = {"context_length": self.context, "vocab_size": self.vocab}
+        given = {name for name, text in options.items() if text is not None}
+        given |= {pair.partition("=")[0].strip() for pair in sets}
+        sets = [*(f"{name}={value}" for name, value in stated.items() if name not in given), *sets]
         shape = self.layers, self.dim, self.heads, self.ffn
         return configuration(self.arch, self.size, *shape, self.vocab, self.context, sets)
 
