@@ -1,6 +1,6 @@
 """The weights of a model's products in autocast's dtype, all of them by one launch at the start of a pass.
 
-Each product casts its own weights (`linear.beside`): in a small model that is a launch of 2 us for each of them, of a
+Each product casts its own weights (`linear.cast`): in a small model that is a launch of 2 us for each of them, of a
 step of a few hundred. A pass notes which products there are, in which order their weights lie beside each other; the
 next one finds them cast. What is cast is gone with the pass: nothing here can be older than the weights.
 """
