@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..study.training import Training
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
-PERSISTENT = 100_000  # numbers of a parameter that stage 3 leaves whole: vectors
+PERSISTENT = 1 << 14  # numbers of a parameter that stage 3 leaves whole: vectors
 TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
 TAG = "deepspeed"  # the one folder of a saved state
 
@@ -157,6 +157,7 @@ class Engine:
             "overlap_comm": True,  # gathers run beside the layer before
             "reduce_bucket_size": min(bucket, layer),
             "stage3_prefetch_bucket_size": layer,
+            "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
             "stage3_param_persistence_threshold": PERSISTENT,
             "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it
         }
