@@ -192,7 +192,7 @@ def memory(
         Text, typer.Option(help="Tokens in a forward pass of one GPU; default: one sequence.")
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs over which the optimizer state is sharded.")] = "1",
-    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0, 1 or 2.")] = 1,
+    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0 to 3.")] = 1,
     precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the layers' activations.")] = False,
     plain: Annotated[
