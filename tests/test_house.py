@@ -52,7 +52,7 @@ ALLOWED = {
     ),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
-    "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
+    "scaling.trainer": ("analysis.evals", "scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
     "scaling.bundle": ("scaling.rundir", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
     "scaling.check": ("scaling.study", "arch", "flops"),
@@ -194,7 +194,7 @@ ALLOWED = {
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
-    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
+    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits", "scaling.study"),
     "scaling": (),
 }
 
