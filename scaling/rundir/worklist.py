@@ -152,7 +152,7 @@ def reason_of(exit_code: int, path: Path) -> str | None:
         return lines[-1].removeprefix("error: ") if lines else f"{message} and run it again"
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     error = _last(ENDED_BY, [line for line in lines if TORCHRUNS not in line])
-    return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"
+    return f"its process {how}{f' ({error[:MAX_ERROR]})' if error else ''}; run it again to continue, see {rundir.log}"
 
 
 def _log(rundir: RunDir) -> list[str]:
@@ -172,4 +172,4 @@ def last_line(rundir: RunDir) -> str:
 def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
     """The group that matched in the last line that begins by `pattern`."""
     matches = [match for line in lines if (match := pattern.match(line))]
-    return matches[-1][matches[-1].lastindex or 0][:MAX_ERROR] if matches else None
+    return matches[-1][matches[-1].lastindex or 0] if matches else None
