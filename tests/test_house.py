@@ -145,6 +145,7 @@ ALLOWED = {
             "arch.config",
             "arch.errors",
             "arch.registry",
+            "data.vocabulary",
             "flops",
             "scaling.study.rate_law",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,19 @@ def test_a_sweep_that_cannot_be_is_refused_in_one_line(tmp_path, sweep, message)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def settled(world: World, diverged: float) -> Any:
-    """What training and evaluation would leave of every run: losses of the world; failed above a rate."""
+def settled(world: World, diverged: float, most: float = math.inf) -> Any:
+    """What training and evaluation would leave of every run: losses of the world; failed above a rate; interrupted
+    after so many runs."""
 
     def train_stage(request: Request, corpus: Any) -> tuple[list[str], dict[str, str]]:
-        random = np.random.default_rng(len(request.runs))
-        now = []
+        now: list[str] = []
         for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
             if rundir.status()["state"] != "waiting":
                 continue
+            if len(now) == most:
+                raise KeyboardInterrupt
             now.append(run.run_id)
+            random = np.random.default_rng(zlib.crc32(run.run_id.encode()))
             if run.training.peak_lr > diverged:
                 rundir.write_status("failed", 3, 3 * run.training.batch_tokens, "loss is nan", None)
                 continue
@@ -206,6 +210,24 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     path.write_text(yaml.safe_dump(sections))
     result.law.write_text("{")
     assert all("is no law file" in run.rate.pending for run in rated(load_study(path)))
+
+
+def test_a_sweep_that_is_cut_short_says_which_rates_are_missing_and_ends_with_the_same_law(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    laws, shown = [], ""
+    for name, most in (("whole", math.inf), ("cut", 11)):
+        (tmp_path / name).mkdir()
+        path = write(tmp_path / name, **SMALL, grid={"archs": ["llama"], "sizes": ["6k", "10k", "14k", "25k"]})
+        monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.05, most=most))
+        while True:
+            try:
+                result = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
+                break
+            except KeyboardInterrupt:
+                shown += CliRunner().invoke(app, ["sweep", str(path), "--dry-run"]).stdout
+        laws.append((read_law(result.law).law.inputs_sha256, result.extended))
+    assert laws[0] == laws[1] and laws[0][1]
+    assert "sweep: llama/6k 10N: its best rate is at the edge" in shown and "would train 15 of 26 runs" in shown
 
 
 def test_a_sweep_by_a_recipe_shares_slopes_and_its_runs_follow_the_same_rules(tmp_path, monkeypatch):
@@ -384,6 +406,6 @@ def test_a_sweep_on_two_cores(tmp_path):
     path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": [1e-3, 1.6e-2, 0.256], "tokens": "6N", "share": None})
     with pytest.raises(InputError, match="a law needs a best rate inside the rates tried at 3 sizes"):
         stage.sweep_stage(Request(load_study(path)))
-    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path))))]
+    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path)))).values()]
     assert len(losses) == 3 and losses[1] < losses[0] < 5.6
     assert "no law of LLaMA" in (tmp_path / "out/s/sweep/report/index.html").read_text()
