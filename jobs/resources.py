@@ -152,7 +152,7 @@ class ResourceEstimator:
         """(nodes, tasks per node, why) of so many processes; None where the cluster's nodes do not make them."""
         split = worlds(run, self.profile.nodes, self._most_tasks(run))
         made = next((pair for pair in split if pair[0] * pair[1] == world_size), None)
-        return made and (*made, "its trunk's: a state is continued by as many processes")
+        return made and (*made, "its trunk's, so that it goes on to the same bits")
 
     def _world(self, run: RunSpec, asked: ResourceRequest, speed: Speed) -> tuple[int, int, str]:
         """(nodes, tasks per node, why)."""
