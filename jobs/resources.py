@@ -281,15 +281,13 @@ class ResourceEstimator:
         if profile.memory_gb_per_node is not None and wanted.memory_mb:
             at_once = min(at_once, int(profile.memory_gb_per_node * 1e9 / MIB) // wanted.memory_mb)
         at_once = 1 if wanted.nodes > 1 else max(1, at_once)
-        memory = None if wanted.memory_mb is None else at_once * wanted.memory_mb
-        why = wanted.reasons | {"nodes": f"{wanted.reasons['nodes']}; {at_once} fit side by side on a whole node"}
-        return replace(
-            wanted,
-            gpus_per_node=profile.gpus_per_node,
-            memory_mb=memory,
-            at_once=at_once,
-            reasons=why if at_once > 1 else wanted.reasons,
-        )
+        memory, why = at_once * (wanted.memory_mb or 0), dict(wanted.reasons)
+        if profile.memory_gb_per_node is None:
+            memory, why["memory_mb"] = 0, "the whole node's: the profile names no memory_gb_per_node"
+        if at_once > 1:
+            why["nodes"] += f"; {at_once} fit side by side on a whole node"
+        gpus = profile.gpus_per_node
+        return replace(wanted, gpus_per_node=gpus, memory_mb=memory or None, at_once=at_once, reasons=why)
 
     def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:
         """Raises InputError where no node of the cluster can give it."""
