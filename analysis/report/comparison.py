@@ -117,7 +117,10 @@ def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
         lines = [f"{best} has the lowest loss at {reached}: {loss}."]
     else:
         none = "No architecture" if what == "architectures" else "No point"
-        worse = "is best" if verdicts == {UNKNOWN} else "is worse than the best by more than seed noise"
+        worse = (
+            "is worse than the best by more than seed noise" if DISPUTED not in verdicts else "is best by every measure"
+        )
+        worse = "is best" if verdicts == {UNKNOWN} else worse
         lines = [f"{none} {worse} at {reached}.", f"The lowest loss measured is that of {best}: {loss}."]
     groups: dict[str, list[str]] = {}
     for arch, pair in pairs.items():
