@@ -175,7 +175,10 @@ def paper_figure(figure: go.Figure, width: float) -> Figure:
         style = {"frameon": False, "columnspacing": 1.2, "handlelength": 2.2, "labelspacing": 0.3}
         drawn.legend(entries.values(), entries, loc="outside lower center", ncols=legend_columns, **style)
     drawn.draw_without_rendering()
-    for ax in axes.values():
+    for panel in panels:
+        ax = axes[panel.name]
+        if ax.xaxis.label.get_window_extent().x1 > drawn.bbox.x1:  # below what long names on the left have left of it
+            ax.set_xlabel(_wrapped(panel.x_axis.title.text, int(ax.bbox.width / drawn.dpi / LETTER)))
         _part_ticks(ax.xaxis, True, ax.get_xscale())
         _part_ticks(ax.yaxis, False, ax.get_yscale())
     return drawn

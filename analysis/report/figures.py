@@ -144,7 +144,8 @@ def figure_one(
             _group_row(figure, row, group, fits, tables, laws, colors[group], sizes)
         if bigram is not None:
             reference_line(figure, row, 1, bigram)
-    _legends(figure, shown, sizes, laws, bigram)
+    envelopes = [fits.envelope(group) for group in shown if group is not None]
+    _legends(figure, shown, sizes, laws, bigram, any(fit and fit.envelope for fit in envelopes))
     marks = 0 if list(shown) == [None] else len(sizes) + MARKS
     dress(figure, WIDTH, max(ROW_HEIGHT * len(shown) + 40, LINE * marks + AROUND))  # or a legend scrolls
     return figure
@@ -281,8 +282,9 @@ def _add_curves(
         trace = go.Scatter(
             x=tokens[keep] * (float(getattr(run, f"flops_per_token_{settings.flops}")) if over == "C" else 1),
             y=np.round(loss[keep], 5),
-            mode="lines",
+            mode="lines" if len(tokens) > 1 else "markers",  # of a decayed run its end alone is read
             line={"color": sizes[str(run.size)], "width": 1.4 if is_first else 0.8, "dash": dash},
+            marker={"color": sizes[str(run.size)], "size": 6},
             opacity=0.9 if is_first else 0.45,
             showlegend=False,
             hovertemplate=f"{run.run_id}<br>{over} = %{{x:.3g}}{unit}<br>L = %{{y:.4f}} {fits.unit}<extra></extra>",
@@ -398,6 +400,7 @@ def _legends(
     sizes: dict[str, str],
     laws: Laws,
     bigram: float | None,
+    with_envelope: bool,
 ) -> None:
     """Architectures beside the row of all; sizes and marks, once, beside the first row of an architecture."""
     place: dict[str, Any] = {"x": 1.01, "yanchor": "top"}
@@ -413,11 +416,15 @@ def _legends(
     if first is None:
         figure.add_traces(marks, rows=1, cols=1)
         return
-    dots = [
-        ("envelope", {"size": 8, "color": GREY, "line": {"color": GREY, "width": 1.6}}),
-        ("envelope, censored", {"size": 8, "color": "white", "line": {"color": GREY, "width": 1.6}}),
-        ("crossing", {"size": 9, "symbol": "diamond", "color": INK}),
-    ]
+    dots: list[tuple[str, dict[str, Any]]] = (
+        []
+        if not with_envelope
+        else [
+            ("envelope", {"size": 8, "color": GREY, "line": {"color": GREY, "width": 1.6}}),
+            ("envelope, censored", {"size": 8, "color": "white", "line": {"color": GREY, "width": 1.6}}),
+            ("crossing", {"size": 9, "symbol": "diamond", "color": INK}),
+        ]
+    )
     traces = [legend_line(size, color, "legend2") for size, color in sizes.items()]
     traces += [go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name) for name, marker in dots]
     traces += [legend_line("law, with its interval", INK, "legend2"), *marks]
@@ -425,7 +432,7 @@ def _legends(
     figure.add_traces([trace.update(legend="legend2") for trace in traces], rows=first + 1, cols=1)
     gap = GAP / (ROW_HEIGHT * len(shown))
     top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
-    figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)
+    figure.update_layout(legend2={"title": {"text": "runs by size"}, "y": top} | place)
 
 
 def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None) -> go.Figure | None:

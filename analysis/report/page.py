@@ -35,11 +35,12 @@ from arch.amounts import counted
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 CURVES = (
-    "Curves are the losses that the fits read; those of runs that are left out of the fits are dotted. Points are the "
-    "lowest loss at each compute (the envelope), coloured by the size that has it; hollow ones are censored: they say "
-    "nothing about the optimal size. Diamonds are the crossings of neighbouring sizes, open where extrapolated. Where "
-    "another approach is believed more than the envelope, its law is drawn and the envelope is faint. The shaded "
-    "compute is the one that the law was fitted to; laws are dashed where their checks do not believe them."
+    "Curves (of decayed runs their ends) are the losses that the fits read; those of runs that are left out of the "
+    "fits are dotted. Points are the lowest loss at each compute (the envelope), coloured by the size that has it; "
+    "hollow ones are censored: they say nothing about the optimal size. Diamonds are the crossings of neighbouring "
+    "sizes, open where extrapolated. Where another approach is believed more than the envelope, its law is drawn and "
+    "the envelope is faint. The shaded compute is the one that the law was fitted to; laws are dashed where their "
+    "checks do not believe them."
 )
 
 

@@ -103,7 +103,8 @@ def test_what_is_said_of_variants(ratio, verdict, line):
     note = "nobody knows" if verdict == UNKNOWN else "1.00% of the loss (1 degrees of freedom)"
     assert note in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["on", "off"]
-    check_paper(variant_figure(fits))
+    long = Variant("off, of a variant with a long name", 6000, 7.2e6, 2.8 * ratio.value, against)
+    check_paper(variant_figure(shown(long)))
 
 
 def test_what_is_a_family():
