@@ -41,8 +41,7 @@ def make_engine(stage: int, ranks: Ranks, d_model: int = 18) -> Engine:
     rounded otherwise by ZeRO)."""
     shape = {"d_model": d_model, "n_heads": 3, "d_ffn": 45, "vocab_size": 259}
     model = build_model(preset("llama", "14k", context_length=CONTEXT, chunk_size=16, **shape), seed=0)
-    settings = training(lr=RATE, grad_clip=1e3, weight_decay=0.1).model_copy(update={"zero_stage": stage})
-    return Engine(model, settings, ROWS, CPU, ranks)
+    return Engine(model, training(lr=RATE, grad_clip=1e3, weight_decay=0.1, zero_stage=stage), ROWS, CPU, ranks)
 
 
 def train(steps: Any, trained: engine.Engine) -> list[tuple[float, float]]:
