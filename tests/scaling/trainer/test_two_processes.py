@@ -1,4 +1,4 @@
-"""Two processes of one run, disturbed 30 times: killed, stopped, on a full disk, with their last state damaged.
+"""Two processes of one run, disturbed 40 times: killed, stopped, on a full disk, with their last state damaged.
 
 Kinds and moments are seeded and printed. Every run must end with an undisturbed one's rows and weights, bit for bit.
 """
@@ -24,7 +24,7 @@ from .test_resume import workers_of
 
 STEPS, TIMES = 300, 5
 SETTINGS = {"n_steps": STEPS, "state_every_tokens": 15 * BATCH, "keep_states": 2, "checkpoint_dtype": "fp32"}
-RUNS = [(stage, draw) for stage in (0, 1, 2) for draw in (0, 1)]
+RUNS = [(stage, draw) for stage in range(4) for draw in (0, 1)]
 FULL = "no private mounts here"
 
 
