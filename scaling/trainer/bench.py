@@ -10,7 +10,7 @@
 Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
 and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
 (`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that take
-turns, divided by 4. counted_gb: of a GPU's memory, by flops.training_memory; peak_gb, on GPUs: the most that tensors took
+turns, divided by 4. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that tensors took
 of the first one's in eager steps.
 """
 
