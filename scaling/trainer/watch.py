@@ -13,6 +13,7 @@ from typing import Self
 from arch.amounts import counted
 
 from ..rundir.launcher import Ranks
+from ..rundir.owner import Superseded
 
 PATIENCE_S = 1800.0  # the others wait while rank 0 writes a large checkpoint
 EXIT_HUNG = 1
@@ -37,7 +38,7 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._done.set()
-        if self._ranks.world > 1 and isinstance(error, RuntimeError):
+        if self._ranks.world > 1 and isinstance(error, RuntimeError) and not isinstance(error, Superseded):
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             print(f"{self._where()}: {first}", file=sys.stderr, flush=True)
 
