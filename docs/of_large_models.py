@@ -33,8 +33,10 @@ def sharded() -> str:
 
 def _row(name: str, config: ModelConfig, gpus: int) -> list[str]:
     def gigabytes(rows: int, recompute: bool) -> float:
-        how = {"micro_batch_tokens": rows * CONTEXT, "zero_stage": 3, "world_size": gpus, "recompute": recompute}
-        return training_memory(config, **how)["total"] / 1e9
+        lines = training_memory(
+            config, micro_batch_tokens=rows * CONTEXT, zero_stage=3, world_size=gpus, recompute=recompute
+        )
+        return lines["total"] / 1e9
 
     device, moved = DEVICES["h100"], 3 * 4.0 * count_params(config).total
     room = FILLED * (device.memory_bytes or 0.0) / 1e9
