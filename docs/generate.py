@@ -23,6 +23,7 @@ def page(path: Path) -> str:
     from . import of_study as study
     from . import of_verdicts as verdicts
     from .of_commands import flops_commands, module_commands, scaling_commands
+    from .of_large_models import sharded
     from .of_schema import keys, model_keys, sizes
 
     parts: dict[str, Callable[[], str]] = {
@@ -32,6 +33,7 @@ def page(path: Path) -> str:
         "scaling": scaling_commands,
         "flops": flops_commands,
         "modules": module_commands,
+        "large-models": sharded,
         "study-summary": study.summary,
         "study-losses": study.losses,
         "study-paper": study.beside_the_paper,

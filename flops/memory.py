@@ -73,7 +73,8 @@ def training_memory(
     numbers = {"micro_batch_tokens": micro_batch_tokens, "context_length": context, "world_size": world_size}
     for name, value in numbers.items():
         require_count(f"training_memory: {name}", value)
-    _check_stage("training_memory", zero_stage)
+    if isinstance(zero_stage, bool) or zero_stage not in range(4):
+        raise InputError(f"training_memory: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}{choice(str(precision), list(PRECISIONS))}")
     if micro_batch_tokens < context:
@@ -134,11 +135,6 @@ def training_memory(
     lines["not_at_once"] = peak - sum(lines.values())
     lines = {name: value for name, value in lines.items() if value}
     return lines | {"total": sum(lines.values())}
-
-
-def _check_stage(name: str, zero_stage: int) -> None:
-    if isinstance(zero_stage, bool) or zero_stage not in range(4):
-        raise InputError(f"{name}: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
 
 
 def _memory_of(cfg: ModelConfig) -> Memory:

@@ -3,13 +3,15 @@
     --size 410m,8x256                presets, or layers x width, as in arch.bench
     --vocab-size 257 --batch 32 --context-length 2048
     --micro-batch 8 --zero-stage 1   rows of a pass on each GPU, and DeepSpeed's stage
+    --recompute                      activations are made again in the backward pass
     --at-once 1,2,4                  runs that take turns in one process, as small ones do on a GPU
     torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
 
 Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
 and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
 (`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that take
-turns, divided by 4.
+turns, divided by 4. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that tensors took
+of the first one's in eager steps.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from arch.bench.whole_model import config_of
 from arch.config import ModelConfig
 from arch.model.lm import build_model
 from arch.tables import rows_table
+from flops import training_memory
 from flops.params import count_params
 
 from ..rundir.launcher import Ranks
 from ..study.file import register_architectures
-from ..study.training import Training
+from ..study.training import Training, split_batch
 from .engine import Engine, start_distributed
 from .readings import Readings
 from .stepper import Stepper
@@ -53,7 +56,8 @@ def parser() -> Parser:
     options.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
     options.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
     options.add_argument("--context-length", type=int, default=8192)
-    options.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2))
+    options.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2, 3))
+    options.add_argument("--recompute", action="store_true", help="activations, in the backward pass")
     options.add_argument("--at-once", default="1", help="runs in one process, comma-separated numbers")
     options.add_argument("--steps", type=int, default=50, help="timed ones")
     options.add_argument("--json", help="also write all rows to this file")
@@ -68,12 +72,31 @@ def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, devi
     notes: list[str] = []
     eager = milliseconds(config, settings, options, ranks, device, None)
     row = {"n_params": count_params(config).total, "eager_ms": round(eager, 3)}
+    row |= {"counted_gb": round(counted_bytes(config, settings, options, ranks, device) / 1e9, 3)}
+    if device.type == "cuda":
+        row |= {"peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3)}
     for n in options.at_once:
         run = milliseconds(config, settings, options, ranks, device, notes.append, n)
         row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
     tokens = options.batch * config.context_length
     row["tokens_per_s"] = round(1e3 * tokens / run)
     return row | {"processes": ranks.world, "notes": "; ".join(dict.fromkeys(notes))}
+
+
+def counted_bytes(
+    config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device
+) -> float:
+    """Bytes of training on each of the processes."""
+    split = split_batch(settings, config.context_length, ranks.world, options.batch)
+    return training_memory(
+        config,
+        micro_batch_tokens=split.micro_rows * config.context_length,
+        zero_stage=settings.zero_stage,
+        world_size=ranks.world,
+        recompute=options.recompute,
+        accumulate=split.passes > 1,
+        kernels=device.type == "cuda",
+    )["total"]
 
 
 def milliseconds(
@@ -85,6 +108,7 @@ def milliseconds(
     gc.collect()  # an engine before this one, which refers to itself, would keep its memory
     if device.type == "cuda":
         torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     lanes = [Lane() for _ in range(n_runs)]
     steps = []
     for lane in lanes:
@@ -106,7 +130,9 @@ def stepping(
     say: Callable[[str], None] | None,
 ) -> Callable[[], None]:  # fmt: skip
     """Makes the next step of a run of its own."""
-    engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks)
+    model = build_model(config, None if ranks.rank else 0)
+    model.decoder.gradient_checkpointing = options.recompute
+    engine = Engine(model, settings, options.batch, device, ranks)
     stepper = Stepper(engine, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
     generator = torch.Generator().manual_seed(ranks.rank)

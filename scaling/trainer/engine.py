@@ -29,13 +29,14 @@ from .optimizers import Adam, AdamW, optimizer_of
 from .pieces import STEP, WEIGHT, Part, Pieces, write_piece
 from .stop import StopRequest
 from .store import shared_store
+from .watch import PATIENCE_S
 
 if TYPE_CHECKING:
     from ..study.training import Training
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
 PERSISTENT = 1 << 14  # numbers of a parameter that stage 3 leaves whole: vectors
-TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
+TIMEOUT = timedelta(seconds=PATIENCE_S + 120)  # of a collective: watch.py ends the process before
 T = TypeVar("T")
 
 

@@ -42,6 +42,7 @@ from .readings import Reading, Readings
 from .stepper import Stepper
 from .stop import StopRequest
 from .turns import Bursts, Clock, Steps, finish
+from .watch import Watch
 
 
 def _hardware(device: torch.device) -> str:
@@ -114,6 +115,7 @@ class Trainer:
         Raises InputError where another process is training this run, Superseded where a newer one has taken it over.
         """
         with ExitStack() as held:
+            self.watch = held.enter_context(Watch(self.engine.ranks))
             if self.first_rank:
                 held.enter_context(run_lock(self.rundir.path, self.attempt))
                 attempt = self.attempt or attempt_by_hand(self.rundir.path)
@@ -140,6 +142,7 @@ class Trainer:
         self.warm_step, self.warm = first, self.began
         readings, stopping = Readings(self.engine, wait=self.clock.wait), False
         for step in range(first + 1, n_steps + 1):
+            self.watch.begin(step)
             lr = learning_rate(step, training)
             loss, norm = self.stepper.step(self._batch(step), lr)
             save_state = step in self.save_after

@@ -7,12 +7,13 @@ import pytest
 
 from arch.errors import InputError
 from data.files import write_json
-from flops import train_flops_per_token, training_memory
+from flops import count_params, train_flops_per_token, training_memory
 from flops.hardware import FILLED
 from jobs.model import Resources
 from jobs.resources import LIMITS, START_S, ResourceEstimate, ResourceEstimator, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
+from scaling.study.cost import memory_bytes
 from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.spec import load_study
 
@@ -78,6 +79,14 @@ def test_a_model_that_fits_no_gpu_is_refused_before_anything():
     run = paper("7b", "llama", "jobs.recompute=false", "training.zero_stage=0")
     with pytest.raises(InputError, match=r"llama-7b.* does not fit: .*, and 90% of a GPU's 80 GB may be filled: lower"):
         ResourceEstimator(gpus(gpu="h100")).train(run, NOTHING)
+
+
+def test_stage_3_needs_room_for_a_checkpoint_that_is_read_back():
+    run = paper("7b", "hgrn2", "jobs.recompute=true", "training.zero_stage=3", "training.micro_batch_tokens=8192")
+    n, processes = count_params(run.config).total, 64
+    training = training_memory(run.config, micro_batch_tokens=8192, zero_stage=3, world_size=processes, recompute=True)
+    needed = memory_bytes(run, processes, kernels=True)
+    assert training["total"] < (4 + 20 / processes) * n < needed < (4 + 20 / processes) * n + 1e9
 
 
 def test_a_run_longer_than_the_partition_allows_is_queued_again():

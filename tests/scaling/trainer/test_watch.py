@@ -1,0 +1,43 @@
+"""A collective that waits for a process which never comes ends with a line that says rank and step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+SCRIPT = """
+import sys, time
+import torch
+from scaling.trainer import watch
+from scaling.trainer.engine import start_distributed
+
+watch.PATIENCE_S = 2.0
+ranks = start_distributed("cpu")
+with watch.Watch(ranks) as begun:
+    for step in (6, 7):
+        begun.begin(step)
+        if ranks.rank and step == 7:
+            HANGS_OR_FAILS
+        torch.distributed.all_reduce(torch.zeros(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("time.sleep(600)", "rank 0 of 2, step 7: nothing for 2 seconds: another process hangs or is gone"),
+        ("raise RuntimeError('the kernel failed')", "rank 1 of 2, step 7: the kernel failed"),
+    ],
+)
+def test_a_process_that_does_not_come_is_named_by_step(what: str, line: str, tmp_path) -> None:
+    script = tmp_path / "hang.py"
+    script.write_text(SCRIPT.replace("HANGS_OR_FAILS", what))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and line in done.stderr, done.stderr[-2000:]
