@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FIT_VERSION = 41  # of the method and of the tables: raise it with every change of either, so that fits are made anew
 REPORT_VERSION = 46  # of the page: raise it with every change of what a report shows, so that it is drawn again
+LIVE = "a page that is drawn while the study trains has none"
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -171,9 +172,10 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         provenance |= provenance_facts(fits, came)
         provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
         beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
-        made = page(Study(name, fits, tables, *beside))
+        made = page(Study(name, fits, tables, *beside), study.live)
         made.write(temporary)
-        content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
+        pictures = LIVE if study.live else write_pictures(made.figures, temporary / "figures")
+        content["no_pictures"] = pictures
     return Reported(directory / "index.html", True, content["no_pictures"])
 
 

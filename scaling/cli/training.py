@@ -21,6 +21,7 @@ from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
 from ..rundir.prepare import prepare_run
+from ..rundir.tracking import check_trackers, failures, lacking, send_missing
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
@@ -84,6 +85,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     """
     _refuse_queued(request)
     check_trunks(request)
+    check_trackers(request.study.tracking)
     check_architectures(request)
     failed: dict[str, str] = {}
     todo: list[Watched] = []
@@ -105,6 +107,14 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo.sort(key=lambda item: -item.weight - longest.get(item.run.run_id, 0.0))
     refused = _train(request, todo, failed) if todo else []
     release_states(request.study.directory / "runs", request.runs)
+    if request.study.tracking:
+        trained = [request.rundir(run) for run in runs]
+        before = {item.run.run_id for item in todo}
+        if lack := [rundir for rundir in trained if rundir.path.name not in before and lacking(rundir)]:
+            request.say(f"tracking: sends what is missing of {counted(len(lack), 'run')}")
+            send_missing(lack)
+        for line in failures(trained):
+            request.say(f"warning: {line}")
     if refused:
         raise InputError(refused[0] + (f" (and {counted(len(refused) - 1, 'more run')})" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
