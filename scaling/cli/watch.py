@@ -43,8 +43,9 @@ def watch(
         return page.follow(every) if page else None
     from rich.live import Live
 
-    if page:
-        threading.Thread(target=page.follow, args=(every,), daemon=True).start()
+    drawing = threading.Thread(target=page.follow, args=(every,), daemon=True) if page else None
+    if drawing:
+        drawing.start()
     with Live(auto_refresh=False) as live:
         while True:
             live.update(_view(request, now, page.line if page else "", live.console.height), refresh=True)
@@ -52,6 +53,9 @@ def watch(
                 break
             time.sleep(every)
             now = look(request)
+    if page and drawing:
+        drawing.join()
+        print(page.line)
     study.say_next("status")
 
 
@@ -118,8 +122,8 @@ class LiveReport:
             with study_lock(self._study.results):
                 drawn = report(self._study, runs_at_stored_rates(self._request))
             line = f"report: {drawn.path}, {time.strftime('%H:%M:%S')}" if drawn.fresh else self.line
-        except InputError as error:
+        except (InputError, OSError) as error:  # files may be replaced while they are read
             line = f"report: {error}"
         if line != self.line and not sys.stdout.isatty():
-            print(line, flush=True)
+            self._request.say(line)
         self.line = line
