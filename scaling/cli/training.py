@@ -325,7 +325,7 @@ class Progress(Passing):
         failed = sum(item.state == "failed" for item in ended)
         total, work = sum(item.weight for item in self.watched.values()), self._work()
         self._past.append((now := time.monotonic(), work))
-        while self._past[1][0] < now - PACE_S:
+        while self._past[1][0] <= now - PACE_S:
             self._past.popleft()
         elapsed, gained = now - self._past[0][0], work - self._past[0][1]
         text = f"{len(ended)}/{counted(len(self.watched), 'run')}" + (f" ({failed} failed)" if failed else "")
