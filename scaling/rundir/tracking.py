@@ -246,7 +246,7 @@ def check_trackers(trackers: Iterable[str]) -> None:
 def lacking(rundir: RunDir) -> list[str]:
     """The trackers that lack rows of a run whose training has ended."""
     last, state = rundir.last_row(), _state(rundir)
-    if last is None or rundir.status()["state"] not in ENDED or is_locked(rundir.path):
+    if last is None or rundir.status()["state"] not in ENDED or is_locked(rundir.path / "tracking"):
         return []
     wanted = rundir.record()["spec"].get("tracking", [])
     return [name for name in wanted if state.get(name, {}).get("step") != last["step"]]
@@ -324,7 +324,8 @@ class Following:
         due = 0.0
         while True:
             over = self.ended.is_set()  # asked before the rows are read, of which no more come then
-            if over or time.monotonic() >= due:
+            again = time.monotonic() >= due and not (over and due)  # the end waits for no tracker that failed
+            if tracker is not None or again:
                 try:
                     if tracker is None:
                         tracker = TRACKERS[name](self._run)
