@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 41  # of the method and of the tables: raise it with every change of either, so that fits are made anew
-REPORT_VERSION = 47  # of the page: raise it with every change of what a report shows, so that it is drawn again
-LIVE = "a page that is drawn while the study trains has none"
+REPORT_VERSION = 48  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",
     "runs": "runs",
 }  # its file; evals.parquet has all tasks
 OWN_COLUMN = {"curves": "grad_norm", "evals": "perplexity", "runs": "state"}  # which the others of them lack
+LIVE = "a page that is drawn while the study trains has none"
 
 
 class Fitted(NamedTuple):

@@ -160,8 +160,8 @@ ALLOWED = {
         *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.units"),
     ),
     "analysis.trial": (
-        *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.pairwise", "analysis.fits.points"),
-        *LIGHT,
+        *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.noise", "analysis.fits.pairwise"),
+        *("analysis.fits.points", *LIGHT),
     ),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),

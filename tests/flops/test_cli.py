@@ -219,7 +219,7 @@ def test_memory():
     assert "with the Triton kernels" in must(*args) and "without Triton kernels" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
     for options, message in (
-        (["--zero-stage", "3"], "zero_stage must be 0, 1 or 2"),
+        (["--zero-stage", "4"], "zero_stage must be 0, 1, 2 or 3"),
         (["--precision", "fp16"], "did you mean 'bf16'?"),
         (["--micro-batch-tokens", "100"], "less than one sequence"),
         (["--gpus", "1e9"], "too large"),
