@@ -28,6 +28,7 @@ LIGHT = (
     "arch.console",
     "arch.errors",
     "arch.kernel_config",
+    "arch.latex",
     "arch.options",
     "arch.outside",
     "arch.presets",
@@ -121,7 +122,7 @@ ALLOWED = {
         *("flops.laws", "flops.quantity", "data"),
     ),
     "analysis.figures": (*LIGHT, "analysis.labels", "data.files"),
-    "analysis.pages": ("analysis.table_files", "data.files"),
+    "analysis.pages": ("analysis.table_files", "arch.latex", "arch.tables", "data.files"),
     "analysis.report": (
         *(
             "analysis.fits",

@@ -185,13 +185,14 @@ def _hint(claim: Claim | None, best: str) -> str:
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
+        disputed = f"{DISPUTED}, " * (pair.verdict == DISPUTED)
         verdicts = dict(zip(pair.compute, _verdicts(pair), strict=True))
         n, others = len(verdicts), {name: verdict for name, verdict in verdicts.items() if verdict != some}
         if len(others) == n - 1 > 1 and len(set(others.values())) == 1:  # the odd one by its name
             (only,) = set(verdicts) - set(others)
             return f"{some} with {only} alone, of {n} ways to count compute and size"
         rest = "; ".join(f"{verdict} with {name}" for name, verdict in others.items())
-        return f"{some} by {n - len(others)} of {n} ways to count compute and size ({rest})"
+        return f"{disputed}{some} by {n - len(others)} of {n} ways to count compute and size ({rest})"
     return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 

@@ -223,11 +223,7 @@ class Engine:
 
     def first_reason(self, reason: str | None) -> str | None:
         """The first rank's reason that is not None, on every rank."""
-        if self.ranks.world == 1:
-            return reason
-        reasons: list[str | None] = [None] * self.ranks.world
-        dist.all_gather_object(reasons, reason)
-        return next((first for first in reasons if first), None)
+        return next((first for first in self.together(lambda: reason) if first), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -243,10 +239,6 @@ class Engine:
         values = [value]
         dist.broadcast_object_list(values, src=0, device=self.device)
         return values[0]
-
-    def barrier(self) -> None:
-        if self.ranks.world > 1:
-            dist.barrier()
 
     def whole_model(self) -> LanguageModel | None:
         """The model with all of its weights, on the first rank (at stage 3 a copy on the CPU); None elsewhere. Every
@@ -303,13 +295,15 @@ class Engine:
         state.clear()
         for part in self._parts():
             pieces.read(part, WEIGHT, part.flat)
-            for kind in pieces.kinds(part.name):
+            for kind in set(pieces.kinds(part.name)) - {WEIGHT}:
+                of_flat = state[part.flat]
                 if kind == STEP:
                     step = torch.tensor(pieces.step(part.name), device=self.device)
-                    state[part.flat][STEP] = torch.maximum(step, state[part.flat].get(STEP, step))
-                elif kind != WEIGHT:
-                    moment = state[part.flat].setdefault(kind, torch.zeros_like(part.flat))
-                    pieces.read(part, kind, moment)
+                    of_flat[STEP] = torch.maximum(step, of_flat.get(STEP, step))
+                    continue
+                if kind not in of_flat:
+                    of_flat[kind] = torch.zeros_like(part.flat)
+                pieces.read(part, kind, of_flat[kind])
         if self.stage == 3:
             for group in range(len(zero.fp32_partitioned_groups_flat)):
                 zero._reassign_or_swap_out_partitioned_parameters(group)
@@ -318,9 +312,10 @@ class Engine:
             zero.update_lp_params()
 
     def _parts(self) -> Iterator[Part]:
-        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed's
-        safe_get_full_* gathers a parameter on every process, and its safe_set_full_* fails at stage 3 where the size is
-        no multiple of the processes; safe_get_local_* know stage 3 alone."""
+        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed 0.19.8's own
+        functions do not serve: safe_get_full_* gather every parameter on every process, and its moments not at all at
+        stages 1 and 2 for groups after the first; safe_set_full_* fail at stage 3 where a size is no multiple of the
+        processes; safe_get_local_* know stage 3 alone."""
         zero = self.deepspeed_engine.optimizer
         parameter: Any  # DeepSpeed gives it what it knows of its partition
         for name, parameter in self.model.named_parameters():

@@ -20,10 +20,10 @@ from arch.amounts import counted
 from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model
-from data.corpus import open_corpus
 from data.enough import require_tokens
 from data.files import guarded, remove_unfinished
 from data.loader import Loader
+from data.staging import open_staged
 from data.tokenizer import refuse_another
 
 from ..rundir import checkpoint_writer, metrics
@@ -78,7 +78,7 @@ class Trainer:
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
         batch_rows = self.training.batch_tokens // config.context_length
-        self.corpus = corpus = open_corpus(rundir.study / "corpus")
+        self.corpus = corpus = open_staged(rundir.study / "corpus")
         planned = rundir.record()["corpus_fingerprint"]
         if planned != corpus.fingerprint:
             raise InputError(

@@ -127,12 +127,7 @@ def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, st
         assert second.manifest["probe_loss"] == pytest.approx(first.manifest["probe_loss"], rel=1e-3)
     shutil.rmtree(rundir.checkpoint(12))  # so that it is not simply done
     code, out, err = train(rundir)
-    if stage:
-        assert code == 2 and f"was saved at ZeRO stage {stage} by 2 processes" in err, (
-            "optimizer shards belong to a world size"
-        )
-    else:
-        assert code == 0 and "step 12 of 12, 1 process" in out
+    assert code == 0 and "step 12 of 12, 1 process" in out, out + err
 
 
 def test_a_run_in_training_is_not_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
