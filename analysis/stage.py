@@ -37,6 +37,7 @@ TABLES = {
     "runs": "runs",
 }  # its file; evals.parquet has all tasks
 OWN_COLUMN = {"curves": "grad_norm", "evals": "perplexity", "runs": "state"}  # which the others of them lack
+LIVE = "a page that is drawn while the study trains has none"
 
 
 class Fitted(NamedTuple):
@@ -170,12 +171,13 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
     provenance |= provenance_facts(fits, came)
     provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
     beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
-    made = page(Study(name, fits, tables, *beside))
+    made = page(Study(name, fits, tables, *beside), study.live)
     if not is_drawn:
         content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
         with new_directory(directory, content, kind="report") as temporary:
             made.write(temporary)
-            missing = content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
+            missing = LIVE if study.live else write_pictures(made.figures, temporary / "figures")
+            content["no_pictures"] = missing
     if paper is not None:
         made.write_paper(paper)
     return Reported(directory / "index.html", not is_drawn, missing)

@@ -87,7 +87,8 @@ class Page:
         write_latex(directory / "tables", self.tables)
 
 
-def page(study: Study) -> Page:
+def page(study: Study, live: bool = False) -> Page:
+    """live: a browser that shows it reads it again every minute."""
     sections, figures = [], dict[str, go.Figure]()
     for section in sections_of(study):
         drawn = {name: figure for name, draw in section.figures.items() if (figure := draw()) is not None}
@@ -99,6 +100,7 @@ def page(study: Study) -> Page:
         TEMPLATE,
         figures=True,
         exports=list(tables),
+        live=live,
         name=study.name,
         lead=_lead(study.fits, study.tables),
         evaluations=study.evaluations,

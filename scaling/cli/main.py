@@ -26,6 +26,7 @@ COMMANDS = {
     "train": ("run", "train", "Train the runs that are not done yet."),
     "report": ("run", "report", "Draw the report from the fitted laws and the tables."),
     "status": ("status", "status", "Show how far each run is, here or on a cluster."),
+    "watch": ("watch", "watch", "Watch a study while it trains."),
     "submit": ("submit", "submit", "Submit what a study still lacks to SLURM."),
     "cancel": ("submit", "cancel", "Cancel a study's jobs, queued or running."),
     "finish": ("submit", "finish", ""),

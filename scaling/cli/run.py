@@ -15,6 +15,7 @@ from arch.errors import InputError
 from data.settings import shown_source
 from data.units import loss_unit
 
+from ..rundir.tracking import check_trackers
 from ..study.plan import show_plan
 from .corpus import NOT_READY, check_corpus, data_stage, reads_text
 from .evaluation import check_evaluations, eval_stage
@@ -134,6 +135,7 @@ def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
 def run_study(request: Request) -> StudyRun:
     """Everything that is missing, stage by stage."""
     check_trunks(request)
+    check_trackers(request.study.tracking)
     if names := check_architectures(request):
         request.say(f"checked {', '.join(names)}: ok")
     with request.writing():
@@ -213,6 +215,7 @@ def train(
     check_evaluations(request)
     if not prepare:
         check_trunks(request)
+        check_trackers(request.study.tracking)
     with request.writing():
         corpus = data_stage(request, reads_text(request))
         check_evaluations(request)  # what they read of the corpus too

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from arch.amounts import count
+from arch.amounts import count, counted
 from arch.errors import InputError
 from arch.tables import text_table
 from flops.tables import duration
@@ -21,8 +17,10 @@ from jobs import status as queue_status
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
+from ..rundir.metrics import Pace, pace_of
 from ..rundir.owner import last_attempt, this_host, tokens
 from ..rundir.prepare import check_run
+from ..rundir.tracking import failures
 from ..study.run import RunSpec
 from ..study.schema import OF_GRID, role_text
 from ..study.spec import StudySpec
@@ -33,42 +31,21 @@ from .request import Request
 
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
 ENDED = ("done", "failed", OTHER_SETTINGS)
+SLOW = 0.75  # of a pace: below it something slows a run down
+PACE_BYTES = 1 << 20  # of the rows that a pace is of: some thousand
 ELSEWHERE = "weights are elsewhere: it came in a bundle"
 
 
-def status(
-    study: RunsOptions,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until no job is queued or running.")] = False,
-    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates of --watch.")] = 10.0,
-) -> None:
+def status(study: RunsOptions) -> None:
     """Show how far each run is, here or on a cluster. Prints state, steps, tokens, loss, speed, and why it stopped."""
     request = study.request()
-    tasks = task_names(request)
-    while True:
-        now = in_queue(request, status_rows(request.study, request.runs, tasks))
-        if now.warning:
-            tell(f"warning: {now.warning}")
-        if study.as_json:
-            head = {"study": request.study.name, "directory": str(request.study.directory)}
-            print_json(head | {"runs": now.runs, "jobs": now.jobs})
-        else:
-            clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
-            lines = [f"{clear}{show_status(now.runs)}{show_jobs(now.jobs)}", *Waiting.of(request).lines(request)]
-            if not (where := request.study.directory).exists():  # as from another folder than the study was run in
-                lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
-            print("\n".join(lines), flush=True)
-        going = any(row["state"] in ("queued", "requeued", "running") for row in now.runs)
-        at_work = going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in now.jobs)
-        if not watch:
-            is_done = all(row["state"] == "done" for row in now.runs)
-            report = request.study.directory / "report" / "index.html"
-            if is_done and not at_work and report.is_file() and not study.as_json:
-                return print(f"all runs are done; the report: {report}")
-            again = "submit" if now.jobs else "run"
-            return study.say_next(*(("status", "--watch") if at_work else ("fit study",) if is_done else (again,)))
-        if not at_work:
-            return
-        time.sleep(every)
+    now = look(request)
+    print_status(request, now, study.as_json)
+    is_done = all(row["state"] == "done" for row in now.runs)
+    report = request.study.directory / "report" / "index.html"
+    if is_done and not now.at_work and report.is_file() and not study.as_json:
+        return print(f"all runs are done; the report: {report}")
+    study.say_next("watch" if now.at_work else "fit study" if is_done else "submit" if now.jobs else "run")
 
 
 @dataclass(frozen=True)
@@ -78,6 +55,55 @@ class InQueue:
     runs: list[dict[str, Any]]
     jobs: list[dict[str, Any]]
     warning: str | None = None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a run or a job waits in a queue, or runs."""
+        going = any(row["state"] in ("queued", "requeued", "running") for row in self.runs)
+        return going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in self.jobs)
+
+
+def look(request: Request) -> InQueue:
+    """How far each of the chosen runs is now."""
+    return in_queue(request, status_rows(request.study, request.runs, task_names(request)))
+
+
+def print_status(request: Request, now: InQueue, as_json: bool) -> None:
+    """Print it as a table with lines below, or as JSON."""
+    if now.warning:
+        tell(f"warning: {now.warning}")
+    if as_json:
+        head = {"study": request.study.name, "directory": str(request.study.directory)}
+        return print_json(head | {"runs": now.runs, "jobs": now.jobs})
+    lines = [f"{show_status(now.runs)}{show_jobs(now.jobs)}", *status_lines(request, now)]
+    print("\n".join(lines), flush=True)
+
+
+def status_lines(request: Request, now: InQueue) -> list[str]:
+    """What stands below the table: what slows runs down, trackers that fail, and what the study waits for."""
+    lines = [*slow_lines(now.runs), *failures(map(request.rundir, request.runs)), *Waiting.of(request).lines(request)]
+    if not (where := request.study.directory).exists():  # as from another folder than the study was run in
+        lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
+    return lines
+
+
+def slow_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line on the runs that are slower than they were, by node; of this machine with its load."""
+    slow: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["pace"] is not None and row["pace"] < SLOW:
+            slow.setdefault(row["node"] or "?", []).append(row)
+    lines = []
+    for node, runs in slow.items():
+        slowest = min(runs, key=lambda row: row["pace"])
+        load = ""
+        if node == this_host():
+            load = f", whose load is {os.getloadavg()[0]:.1f} on {counted(len(local.visible_cores()), 'core')}"
+        lines.append(
+            f"busy: {counted(len(runs), 'run is', 'runs are')} slower than before on {node}{load}: {slowest['run_id']} "
+            f"makes {slowest['pace']:.0%} of its median speed"
+        )
+    return lines
 
 
 def in_queue(request: Request, rows: Sequence[dict[str, Any]]) -> InQueue:
@@ -102,7 +128,9 @@ def status_rows(
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
     directory that was written with other settings than the study's has the state OTHER_SETTINGS in any case.
-    `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle left them out; None before the first.
+    `pace`: of a run in training, its speed of late as a share of its median speed before (metrics.Pace), and
+    `seconds_left` are at the speed of late. `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle
+    left them out; None before the first.
     """
     rows = []
     for run in runs:
@@ -115,6 +143,8 @@ def status_rows(
             state = OTHER_SETTINGS if stored_rate else "waiting"
             pending = run.rate.pending if run.rate else ""
             status = status | {"state": state, "reason": f"{stored_rate}no learning rate yet: {pending}"}
+        running = status["state"] == "running" and is_locked(rundir.path)
+        pace = pace_of(rundir.rows_back(PACE_BYTES)) if running else Pace(last.get("tokens_per_s"))
         saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
         rows.append(
@@ -122,9 +152,7 @@ def status_rows(
                 "run_id": run.run_id,
                 "role": run.role,
                 "round": run.round + 1 if run.is_forecast else None,
-                "state": "interrupted"
-                if status["state"] == "running" and not is_locked(rundir.path)
-                else status["state"],
+                "state": "interrupted" if status["state"] == "running" and not running else status["state"],
                 "step": last.get("step", 0),
                 "n_steps": run.n_steps,
                 "n_tokens": last.get("n_tokens", 0),
@@ -134,9 +162,10 @@ def status_rows(
                 "weights": None if not saved else "elsewhere" if elsewhere else "here",
                 "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
                 "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
-                "seconds_left": _seconds_left(run, last)
+                "seconds_left": _seconds_left(run, last, pace.tokens_per_s or last.get("tokens_per_s"))
                 if status["state"] not in ("done", "failed", OTHER_SETTINGS)
                 else None,
+                "pace": pace.share,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": attempt.get("host"),
                 "reason": attempt.get("reason")
@@ -178,9 +207,8 @@ def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
     return count
 
 
-def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
-    """Seconds left of the run's training at its speed so far; None before it has one."""
-    speed = last.get("tokens_per_s")
+def _seconds_left(run: RunSpec, last: dict[str, Any], speed: float | None) -> float | None:
+    """Seconds left of the run's training at this speed in tokens a second; None before it has one."""
     return (run.n_tokens - last["n_tokens"]) / speed if speed else None
 
 

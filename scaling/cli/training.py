@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
 from ..rundir.prepare import prepare_run
+from ..rundir.tracking import check_trackers, failures, lacking, send_missing
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ..study.spec import StudySpec
 
 WITHOUT_TRUNK = "not trained: its trunk {} failed"
+PACE_S = 600.0  # the time left is at the pace since then, which follows a machine that others use too
 SHOWN = 6  # runs at work that the progress names, those of the most work left
 
 
@@ -86,6 +89,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     """
     _refuse_queued(request)
     check_trunks(request)
+    check_trackers(request.study.tracking)
     check_architectures(request)
     failed: dict[str, str] = {}
     todo: list[Watched] = []
@@ -107,6 +111,14 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo.sort(key=lambda item: -item.weight - longest.get(item.run.run_id, 0.0))
     refused = _train(request, todo, failed) if todo else []
     release_states(request.study.directory / "runs", request.runs)
+    if request.study.tracking:
+        trained = [request.rundir(run) for run in runs]
+        before = {item.run.run_id for item in todo}
+        if lack := [rundir for rundir in trained if rundir.path.name not in before and lacking(rundir)]:
+            request.say(f"tracking: sends what is missing of {counted(len(lack), 'run')}")
+            send_missing(lack)
+        for line in failures(trained):
+            request.say(f"warning: {line}")
     if refused:
         raise InputError(refused[0] + (f" (and {counted(len(refused) - 1, 'more run')})" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
@@ -267,7 +279,7 @@ class Progress(Passing):
         self._begun = time.monotonic()
         for item in watched:
             item.refresh()
-        self._work_before = self._work()
+        self._past = deque([(self._begun, self._work())])  # when how much work was done
 
     def started(self, run_id: str) -> None:
         self.watched[run_id].state = "running"
@@ -308,11 +320,14 @@ class Progress(Passing):
         )
 
     def _overall(self) -> str:
-        """How many runs have ended, and the time left at the pace so far."""
+        """How many runs have ended, and the time left at the pace of late."""
         ended = [item for item in self.watched.values() if item.state in ("done", "failed")]
         failed = sum(item.state == "failed" for item in ended)
         total, work = sum(item.weight for item in self.watched.values()), self._work()
-        gained, elapsed = work - self._work_before, time.monotonic() - self._begun
+        self._past.append((now := time.monotonic(), work))
+        while self._past[1][0] <= now - PACE_S:
+            self._past.popleft()
+        elapsed, gained = now - self._past[0][0], work - self._past[0][1]
         text = f"{len(ended)}/{counted(len(self.watched), 'run')}" + (f" ({failed} failed)" if failed else "")
         if len(ended) < len(self.watched) and gained > 0.002 * total:
             text += f", {duration(round(elapsed * (total - work) / gained))} left"

@@ -3,6 +3,7 @@
 run.json               what the run is (module prepare)      metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
 state/<step>           training state, for resume         evals/<step>/<task>.json
+tracking/              what trackers have of it (module tracking)
 """
 
 from __future__ import annotations
@@ -113,15 +114,19 @@ class RunDir:
 
     def last_row(self) -> dict[str, Any] | None:
         """The last whole row, without reading the rest; None where there is none near the end."""
+        return next(self.rows_back(4096), None)
+
+    def rows_back(self, size: int) -> Iterator[dict[str, Any]]:
+        """The whole rows in the last `size` bytes, the last one first."""
         try:
             with open(self.metrics, "rb") as handle:
-                size = handle.seek(0, os.SEEK_END)
-                handle.seek(max(0, size - 4096))
+                handle.seek(max(0, handle.seek(0, os.SEEK_END) - size))
                 lines = handle.read().split(b"\n")
         except FileNotFoundError:
-            return None
-        rows = (read_row(line)[0] for line in lines[-2::-1])  # what follows the last newline is torn
-        return next((row for row in rows if row is not None), None)
+            return
+        for line in lines[-2::-1]:  # what follows the last newline is torn
+            if (row := read_row(line)[0]) is not None:
+                yield row
 
     def status(self) -> dict[str, Any]:
         """status.json, or the state "waiting" where the run has not begun. The state is DAMAGED, with its reason, where

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
 TRIALS = 100  # to make and open a lock whose folder other holders remove, a millisecond apart
+TRACKING_S = 120.0  # twice as long as it takes at most
 TAKEOVER_S = 300.0  # an older owner ends by itself within seconds; a file server lets go of a lost node's lock later
 
 
@@ -44,6 +45,14 @@ def run_lock(directory: Path, attempt: Attempt | None = None) -> Iterator[None]:
     """
     patience = PATIENCE_S if attempt is None else TAKEOVER_S
     with _lock(directory, "is training this run", patience, attempt):
+        yield
+
+
+@contextmanager
+def tracking_lock(directory: Path) -> Iterator[None]:
+    """Hold a folder of trackers' files, once the process before has sent what it has. Raises InputError as study_lock
+    does."""
+    with _lock(directory, "sends rows to trackers", TRACKING_S, None):
         yield
 
 

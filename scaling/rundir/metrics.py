@@ -8,13 +8,16 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from data.files import check_guards, write_bytes
 
 WRITE_SECONDS = 1.0
+RECENT_S, RECENT_ROWS = 60.0, 10  # of a run's own time, which its pace is of, and the fewest rows
 COUNTS = ("step", "n_tokens")  # keys that every row has, with `loss`
 NUMBERS = ("loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 
@@ -129,6 +132,34 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int 
     if again := sum(map(len, by_step.values())) - len(rows):
         left_out["of a step given more than once"] = again
     return Rows(rows, dict(left_out))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Tokens a second of a run in its last minute, or last rows, and the share that its median step makes there of the
+    median step's speed before: below 1 where something slows it down. None before there are such rows."""
+
+    tokens_per_s: float | None = None
+    share: float | None = None
+
+
+def pace_of(rows_back: Iterable[dict[str, Any]]) -> Pace:
+    """The pace by rows of one process's training, the last row first; those of processes before it do not count."""
+    times, tokens = list[float](), list[int]()
+    for row in rows_back:
+        time_s = row.get("time_s")
+        if time_s is None or (times and time_s >= times[-1]):
+            break
+        times.append(time_s)
+        tokens.append(row["n_tokens"])
+    if len(times) < 2:
+        return Pace()
+    recent = max(RECENT_ROWS, sum(time_s >= times[0] - RECENT_S for time_s in times))
+    end = min(recent, len(times)) - 1
+    speed = (tokens[0] - tokens[end]) / (times[0] - times[end])
+    speeds = [(tokens[i] - tokens[i + 1]) / (times[i] - times[i + 1]) for i in range(len(times) - 1)]
+    before = speeds[recent:]
+    return Pace(speed, median(speeds[:recent]) / median(before) if len(before) >= RECENT_ROWS else None)
 
 
 def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:

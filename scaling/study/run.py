@@ -90,6 +90,7 @@ class RunSpec(Section):
     recompute: bool = False  # jobs.recompute: decides no number, but for rounding on Hopper
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     checked: bool = True  # jobs.checked: neither
+    tracking: list[str] = []  # of the study: nor does it
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
@@ -109,9 +110,10 @@ class RunSpec(Section):
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The record of a run names a role and a round only where it is a forecast's, rules only where it has some,
-        and that its architecture was not checked only where this was asked for."""
+        """The record of a run names a role and a round only where it is a forecast's, rules and trackers only where it
+        has some, and that its architecture was not checked only where this was asked for."""
         usual = {"checked"} if self.checked else set()
+        usual |= set() if self.tracking else {"tracking"}
         usual |= set() if self.round else {"round"}
         usual |= set() if self.is_forecast else {"role"}
         usual |= set() if self.rules else {"rules"}

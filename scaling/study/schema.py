@@ -51,6 +51,7 @@ from .types import (
     Tokenizer,
     Tokens,
     different,
+    one_of,
     section_at,
 )
 
@@ -385,6 +386,9 @@ class Evaluation(Section):
     """Settings of single tasks, by the task's name; docs/evaluations.md describes them."""
 
 
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+
+
 class StudyFile(Section):
     """What a study file may say."""
 
@@ -421,6 +425,8 @@ class StudyFile(Section):
     """How the scaling laws are fitted."""
     jobs: Jobs = Jobs()
     """Where runs execute, how many at once, and on what."""
+    tracking: Annotated[list[Annotated[str, one_of("tracker", TRACKERS)]], Distinct] = []
+    """Where the rows of every run are shown too while it trains, each with its extra of pip: docs/watching.md."""
 
     @model_validator(mode="after")
     def _range_has_its_flops(self) -> StudyFile:

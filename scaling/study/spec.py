@@ -52,6 +52,7 @@ class StudySpec(StudyFile):
     set_results: dict[str, Any] = {}  # of fit and grid: what results follow from
     set_model: ModelChanges = ModelSection()
     set_training: Training = Training()
+    live: bool = False  # whether results and report are those that are drawn while it trains
 
     @property
     def directory(self) -> Path:
@@ -61,12 +62,12 @@ class StudySpec(StudyFile):
     @property
     def results(self) -> Path:
         """Where fits and tables go; those of a fit or grid that --set changed lie beside the study's own."""
-        return self.directory / f"results{suffix_of(self.set_results)}"
+        return self.directory / f"results{suffix_of(self.set_results)}{'-live' * self.live}"
 
     @property
     def report(self) -> Path:
         """Where the report goes, as `results`."""
-        return self.directory / f"report{suffix_of(self.set_results)}"
+        return self.directory / f"report{suffix_of(self.set_results)}{'-live' * self.live}"
 
     @property
     def law_files(self) -> list[str]:
@@ -273,6 +274,7 @@ class StudySpec(StudyFile):
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs and not any(map(in_family, kinds_of(arch))),
             checked=self.jobs.checked or arch in ARCHS,
+            tracking=self.tracking,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
             rate=rate,
             rules=rules,

@@ -11,6 +11,7 @@ import math
 import platform
 import sys
 import time
+from collections.abc import Generator
 from contextlib import ExitStack
 
 import torch
@@ -32,6 +33,7 @@ from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.prepare import record_code
 from ..rundir.saved import read_saved
+from ..rundir.tracking import Follower, failures
 from ..rundir.worklist import EXIT_FAILED, EXIT_STOPPED, is_small
 from ..study.schedule import learning_rate
 from . import state
@@ -125,14 +127,28 @@ class Trainer:
                     torch.cuda.reset_peak_memory_stats(self.device)
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
+            follower = Follower(self.rundir) if self.first_rank and self.run.tracking else None
             try:
                 code = yield from self._train(first, rows)
                 if self.first_rank and self.device.type == "cuda" and not self.clock.had_company:
                     attempt.record(peak_memory_gb=round(torch.cuda.max_memory_allocated(self.device) / 1e9, 3))
-                return code
             finally:
                 if rows is not None:
                     rows.close()
+                if follower is not None:
+                    follower.end()
+            if follower is not None and code != EXIT_STOPPED:  # what is left is sent again when the run goes on
+                yield from self._follow(follower)
+            return code
+
+    def _follow(self, follower: Follower) -> Generator[float, float | None, None]:
+        """Wait until the trackers have the last rows: a job's other processes end with this one."""
+        while follower.is_at_work:
+            yield from self.clock.hand_over()
+            if not self.clock.in_company:
+                time.sleep(0.05)
+        for line in failures([self.rundir]):
+            self._say(line)
 
     def _train(self, first: int, rows: MetricsWriter | None) -> Steps:
         training, n_steps = self.training, self.run.n_steps

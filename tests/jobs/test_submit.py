@@ -154,7 +154,7 @@ def test_cancel_all_or_some(slurm, scaling, tmp_path):
     assert json.loads(scaling("cancel", study, "--json"))["cancelled"] == list(ids.values())
     assert not queued(slurm)
     assert scaling("cancel", study) == "no job is queued or running\n"
-    shown = scaling("status", study, "--watch")  # ends by itself: nothing goes on
+    shown = scaling("watch", study)
     assert "job CANCELLED" in shown and f"finish, job {ids['finish']}: 1 cancelled\n" in shown
     assert len(submitted(scaling, study)["jobs"]) == 4, "what was cancelled can be submitted again"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 
@@ -64,3 +65,18 @@ def test_the_progress_of_many_runs_names_a_few_and_counts_the_others(tmp_path, m
     progress.tick()
     line = request.stream.getvalue().splitlines()[-1]
     assert line.count("starting") == SHOWN and line.endswith("; 3 more runs at work")
+
+
+def test_the_time_left_is_at_the_pace_of_late(tmp_path, monkeypatch):
+    """Half of the work was done in 30 minutes, the last tenth of that in the last ten, when others used the machine."""
+    clock = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    (tmp_path / "wide.yaml").write_text(STUDY)
+    request = Request(load_study(tmp_path / "wide.yaml"), stream=io.StringIO())
+    progress = Progress([Watched(run, RunDir(tmp_path / run.run_id), 1.0) for run in request.runs], request)
+    for minute in range(31):
+        clock = 60.0 * minute
+        for item in progress.watched.values():
+            item.done = 0.45 * minute / 20 if minute <= 20 else 0.45 + 0.05 * (minute - 20) / 10
+        text = progress._overall()
+    assert text == "0/10 runs, 1.67 h left"  # at the pace from the start it would be half an hour

@@ -188,8 +188,9 @@ def test_set_names_variants_and_changes_the_hash(load):
     ["jobs.parallel=3", "jobs.recompute=true", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"],
 )
 def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
-    plain, other = load(), load(MINIMAL, [change])
+    plain, other = load(), load(MINIMAL | {"tracking": ["wandb"]}, [change])
     assert [(r.run_id, r.spec_hash) for r in plain.runs()] == [(r.run_id, r.spec_hash) for r in other.runs()]
+    assert "tracking" not in plain.runs()[0].model_dump() and other.runs()[0].tracking == ["wandb"]
     assert other.sets == (change,) and other.runs()[0].sets == []
 
 
