@@ -93,7 +93,6 @@ LONG = (
     "scaling/cli/test_fit_study.py",
     "scaling/cli/test_try.py",
     "scaling/bundle/test_lies.py",
-    "scaling/trainer/test_pickles.py",
     "scaling/cli/test_damage.py",
 )
 
