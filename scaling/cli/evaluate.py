@@ -20,6 +20,7 @@ from flops.tables import duration
 from .evaluation import (
     EvalOptions,
     current_results,
+    eval_hf,
     eval_matrix,
     eval_stage,
     eval_tasks,
@@ -87,15 +88,44 @@ def study(
     if study.as_json:
         print_json(result)
     else:
-        from analysis.evals.results import score_tables
-
-        asked = {row["task"] for row in result["results"]}
-        current = [row for row in current_results(request, options).results if row.task in asked]
-        for task, rows in score_tables(current).items():
-            print(f"\n{task}, each run's newest checkpoint")
-            print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        print_scores(request, options, {row["task"] for row in result["results"]})
     close(request, {"evaluations": result})
     study.say_next("fit study")
+
+
+def print_scores(request: Request, options: EvalOptions, tasks: set[str]) -> None:
+    """A table of each of these tasks."""
+    from analysis.evals.results import score_tables
+
+    current = [row for row in current_results(request, options).results if row.task in tasks]
+    for task, rows in score_tables(current).items():
+        print(f"\n{task}, each run's newest checkpoint")
+        print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+
+
+@app.command()
+@with_options
+def hf(
+    study: ChangedStudyOptions,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER..", help="Models of transformers, in safetensors, on this machine.")
+    ],
+    tasks: Annotated[str | None, typer.Option(help="Tasks and presets, by commas; default: the study's.")] = None,
+) -> None:
+    """Evaluate other causal language models by the study's tasks, as rows beside its own.
+
+    Any model that transformers opens without code of the folder's, with its own tokenizer: compare bits a byte.
+    """
+    request = study.request()
+    options = EvalOptions(named(tasks, "--tasks"))
+    with request.writing(rates=False):
+        result = eval_hf(request, options, folders)
+    if study.as_json:
+        print_json(result)
+    else:
+        print_scores(request, options, {row["task"] for row in result["results"]})
+    close(request, {"evaluations": result})
+    study.say_next("eval table")
 
 
 @dataclass(frozen=True)

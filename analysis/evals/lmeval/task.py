@@ -131,6 +131,7 @@ class LmEvalTask(Task):
         from .harness import AnswerTooLong, CountingLM, PromptsTooLong, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
+        model.check_length(max_length)
         lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, self.chosen.batch_size, new_tokens)
         lm.tokens, lm.cuts_all = prepared.tokens, self.cuts_all
         # bars of its own, which know nothing of the whole; an exception still comes through
