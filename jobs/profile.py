@@ -23,6 +23,7 @@ memory_gb_per_node: 2000    # 10^9 bytes; left out: the partition's default memo
 gpu: h100                   # h100, h200, a100 (or cpu): its peak and memory, for times and sizes
 # gpu_type: h100            # as SLURM calls it, where a job must say it
 # ask_gpus: gres            # --gres=gpu:N instead of --gpus-per-node=N
+# whole_nodes: true         # the site gives nodes as a whole: runs that need a part of one share it
 
 partition: gpu
 # account: my-project

@@ -78,7 +78,9 @@ def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStu
     if any(run.point for run in runs):
         raise InputError(f"{study.path}: its axes make it several studies: judge a file of each point")
     runs_of, vocabulary = runs_by_arch(runs, study.fit), {run.arch: run.config.vocab_size for run in runs}
-    priors: dict[str, Prior] = read_pilot(pilot, list(runs_of), others=True).priors if pilot else {}
+    priors = dict[str, "Prior"]()
+    if pilot:
+        priors = read_pilot(pilot, list(runs_of), study.corpus.tokenizer, others=True).priors
     if pilot and not priors:
         raise InputError(f"--pilot {pilot}: has no runs of {', '.join(runs_of)}: leave it out")
     others = pooled(list(priors.values()))

@@ -16,6 +16,7 @@ from flops import train_flops_per_token
 from flops.hardware import Device
 from flops.pace import START_S, start_of
 
+from ..rundir.directory import VALIDATION
 from ..study.cost import pace_of
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
@@ -23,8 +24,6 @@ from ..study.sweep import sweep_of
 from .evaluation import planned_tokens
 from .gpu_sharing import ROOM, SHARE, gains_of, runs_together
 from .request import Request
-
-HELD_OUT = "validation"  # the evaluation that every checkpoint has
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _stage(
     for run in runs:
         whole = start_of(lease.device) + run.trained_steps * pace_of(run, lease.device).step_seconds
         steps = whole / gains.get(run.run_id, 1.0)
-        read = tokens.get(run.run_id, {HELD_OUT: study.evaluation.validation_tokens})
+        read = tokens.get(run.run_id, {VALIDATION: study.evaluation.validation_tokens})
         evals = len(run.checkpoint_steps) * math.fsum(pace.seconds(task, run, n) for task, n in read.items())
         training, evaluation = training + steps, evaluation + evals
         family = run.trunk or run.run_id

@@ -50,6 +50,9 @@ class Nodes(Section):
     """The GPU's name in SLURM, where a job must give it."""
     ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
     """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
+    whole_nodes: Flag = False
+    """Whether the site gives nodes as a whole: runs, and evaluations, that need a part of one are then side by side on
+    it."""
 
 
 class JobOptions(Section):

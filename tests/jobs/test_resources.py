@@ -191,6 +191,11 @@ def test_reasons_say_what_is_so(tmp_path):
             "the partition's default: the profile names no memory"
         )
         assert estimate.resources.reasons["cpus_per_task"] == "training.threads"
+    assert estimator.single("corpus", NOTHING).minutes == 60, "how much text there is, is not known"
+    known = estimator.single("corpus", NOTHING, 12_000_000_000)
+    assert (known.minutes, known.reasons["minutes"]) == (45, "12,000 MB of text at 10 MB/s")
+    assert estimator.single("corpus", NOTHING, 10**15).minutes == 60
+    assert estimator.single("corpus", ResourceRequest(minutes=7), 10**15).minutes == 7
     for kind in ("corpus", "finish"):
         assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
         assert estimator.single(kind, ResourceRequest(minutes=7)).reasons["minutes"] == "set in jobs.resources"
