@@ -101,7 +101,7 @@ class HfCheckpoint(RunCheckpoint):
     def weights_sha256(self) -> str:
         return str(self.manifest["weights"])
 
-    def open(self, corpus: Corpus, device: str) -> LoadedModel:
+    def load(self, corpus: Corpus, device: str) -> LoadedModel:
         return load_hf(self.path, device)
 
 

@@ -56,7 +56,7 @@ class RunCheckpoint(Checkpoint):
         """The directory of the checkpoint's results, claims and failures."""
         return self.path.parent.parent / "evals" / self.path.name
 
-    def open(self, corpus: Corpus, device: str) -> LoadedModel:
+    def load(self, corpus: Corpus, device: str) -> LoadedModel:
         """Its model. Raises InputError as `load_guarded` does."""
         from .model import load_guarded
 

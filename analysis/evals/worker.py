@@ -114,7 +114,7 @@ class Worker:
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the last model goes first: two may not fit
             try:
-                self._model = checkpoint.open(self._corpus, self._device)
+                self._model = checkpoint.load(self._corpus, self._device)
             except InputError as error:
                 self._model = error
         if not isinstance(self._model, LoadedModel):

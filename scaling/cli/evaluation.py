@@ -259,19 +259,20 @@ def eval_hf(request: Request, options: EvalOptions, folders: Sequence[Path]) -> 
     Raises InputError for a folder that holds no model, and tasks as `eval_tasks` does."""
     attempt = uuid.uuid4().hex
     threads = max(run.training.threads for run in request.runs)
-    os.environ.update(thread_environment(threads))
+    set_threads(threads)
     import torch
 
     from analysis.evals.hf_model import hf_checkpoint
     from analysis.evals.matrix import Matrix
     from analysis.evals.worker import Worker
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    set_numerics(device, threads)
     tasks, directory = eval_tasks(request, options), request.study.directory
     checkpoints = [hf_checkpoint(folder, directory) for folder in folders]
     matrix = Matrix([task.name for task in tasks])
     matrix.add(checkpoints, tasks)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     Worker(request.corpus_directory, device, attempt, request.say).work(matrix)
     failed = {reason: [name] for name, reason in matrix.refused.items()}
     for pair in matrix.pairs:
