@@ -63,9 +63,9 @@ class Decoder(nn.Module):
         """
         if cache is not None:
             cache.check(self.config, len(input_ids))
-        vectors = input_ids if input_ids.is_floating_point() else None
+        vectors = input_ids if input_ids.is_floating_point() and input_ids.dim() == 3 else None
         if vectors is not None:
-            if vectors.dim() != 3 or vectors.shape[2] != self.config.d_model:
+            if vectors.shape[2] != self.config.d_model:
                 raise InputError(f"inputs_embeds has shape {list(vectors.shape)}: give [B, T, {self.config.d_model}]")
             input_ids = torch.zeros(vectors.shape[:2], dtype=torch.int64, device=vectors.device)  # no ids are known
         elif self.document_start_id is not None and documents is None and attention_mask is None and cache is None:

@@ -137,19 +137,19 @@ class Ruler(NamedTask):
         return values | {"extrapolated": longest > model.context_length, "warnings": warnings}
 
     def _scores(self, output: Any) -> dict[str, Any]:
-        by_task: dict[str, dict[str, float]] = {}
+        by_task: dict[str, dict[str, float | None]] = {}
         values: dict[str, Any] = {}
         for length in self.chosen.lengths:
             key, scores = f"score@{length}", []
             for task in self._members:
                 if found := output["results"].get(f"{task}@{length}"):
                     error = found["score_stderr,none"]  # a text where there is one prompt alone
-                    scores.append((found["score,none"], float(error) if isinstance(error, float) else math.nan))
+                    scores.append((found["score,none"], error if isinstance(error, float) else None))
                     by_task.setdefault(task, {}).update(zip((key, key + STDERR), scores[-1], strict=True))
             if scores:
                 means, errors = zip(*scores, strict=True)
                 values[key] = sum(means) / len(means)
-                values[key + STDERR] = math.hypot(*errors) / len(errors)
+                values[key + STDERR] = None if None in errors else math.hypot(*errors) / len(errors)
                 values[f"n_tasks@{length}"] = len(scores)
         return values | {"by_task": by_task}
 

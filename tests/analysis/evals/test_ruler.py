@@ -73,6 +73,9 @@ def test_scores_by_length_with_errors_and_what_was_left_out(folder: Path) -> Non
     assert values["n_truncated"] == 0 and 512 < values["n_tokens@2048"] < 2048
     assert any("not made" in line and "ruler_cwe@1024" in line for line in values["warnings"])
 
+    single = named("lm_eval:niah_single_1", folder, lengths=[1024], limit=1)
+    assert single.evaluate(model, single.prepare(model.tokenizer))["score@1024_stderr"] is None
+
     alone = named("lm_eval:niah_multivalue", folder, lengths=[2048], limit=3).prepare(model.tokenizer).tasks["tasks"]
     name = "niah_multivalue@2048"
     assert list(alone[name].eval_docs) == list(made[name].eval_docs)  # whatever is made before it

@@ -166,8 +166,8 @@ def test_what_is_not_supported_is_refused(saved):
     for name in ("position_ids", "inputs_embeds", "output_hidden_states", "seq_idx", "cu_seq_lens_q"):
         with pytest.raises(InputError, match=name):
             hf(ids, **{name: torch.ones(2, 70)})
-    with pytest.raises(InputError, match=r"inputs_embeds has shape \[2, 70\]: give \[B, T, "):
-        hf(inputs_embeds=torch.ones(2, 70))
+    with pytest.raises(InputError, match=r"inputs_embeds has shape \[2, 70, 3\]: give \[B, T, "):
+        hf(inputs_embeds=torch.ones(2, 70, 3))
     with pytest.raises(InputError, match="give input_ids or inputs_embeds"):
         hf()
     hf(ids, output_attentions=False, return_dict=True)
