@@ -21,6 +21,7 @@ gpus_per_node: 8            # 0, the default: runs train on CPUs
 cpus_per_node: 128
 memory_gb_per_node: 2000    # 10^9 bytes; left out: the partition's default memory is not overridden
 gpu: h100                   # h100, h200, a100 (or cpu): its peak and memory, for times and sizes
+# memory_gb_per_gpu: 40     # where it is not the 80 (h100, a100) or 141 (h200) of that kind
 # gpu_type: h100            # as SLURM calls it, where a job must say it
 # ask_gpus: gres            # --gres=gpu:N instead of --gpus-per-node=N
 # whole_nodes: true         # the site gives nodes as a whole: runs that need a part of one share it
@@ -51,6 +52,7 @@ eval_elements: 100          # evaluations are spread over at most so many array 
 max_restarts: 5             # of one array element, in a row and without a newer saved state
 requeue: true               # false: the site forbids it; submit again where a time limit ended a run
 signal_s: 180               # notice before the time limit, to save the state
+# stage: $TMPDIR            # of each node: the corpus is copied there before runs train on it
 # templates: ~/templates    # your own batch templates, looked into first: docs/clusters.md
 """
 
@@ -118,7 +120,7 @@ def _checked(profile: Cluster, where: str) -> Cluster:
         raise InputError(
             f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU, or leave out one of the two"
         )
-    gpu_keys = sorted({"gpu", "gpu_type", "ask_gpus"} & profile.model_fields_set)
+    gpu_keys = sorted({"gpu", "gpu_type", "ask_gpus", "memory_gb_per_gpu"} & profile.model_fields_set)
     if gpu_keys and "gpus_per_node" not in profile.model_fields_set and profile.gpu != "cpu":
         raise InputError(
             f"{where}: {gpu_keys[0]} without gpus_per_node, so that runs would train on CPUs: give gpus_per_node"

@@ -191,8 +191,10 @@ def check_trunks(request: Request) -> None:
                     f"train its trunk first, or leave --only out"
                 )
             continue
-        kept = [state.step for state in at.states(verify=False)]
+        kept = {state.step: state for state in at.states(verify=False)}
         has_begun = any(state.step > run.begins_after for state in rundir.states(verify=False))
+        if run.begins_after in kept and not has_begun:
+            kept[run.begins_after].check_form()
         if has_begun or run.begins_after in kept:
             continue
         if why := at.weights_elsewhere:

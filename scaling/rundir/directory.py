@@ -2,7 +2,7 @@
 
 run.json               what the run is (module prepare)      metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
-state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
+state/<step>           training state, for resume         evals/<step>/<task>.json
 """
 
 from __future__ import annotations

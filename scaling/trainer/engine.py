@@ -10,11 +10,10 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,21 +21,22 @@ import torch.distributed as dist
 
 from arch.amounts import counted
 from arch.errors import InputError
+from arch.model.lm import LanguageModel, build_model
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.training import split_batch
 from .optimizers import Adam, AdamW, optimizer_of
+from .pieces import STEP, WEIGHT, Part, Pieces, write_piece
 from .stop import StopRequest
 from .store import shared_store
 
 if TYPE_CHECKING:
-    from arch.model.lm import LanguageModel
-
     from ..study.training import Training
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
+PERSISTENT = 1 << 14  # numbers of a parameter that stage 3 leaves whole: vectors
 TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
-TAG = "deepspeed"  # the one folder of a saved state
+T = TypeVar("T")
 
 
 def start_distributed(device_type: str, stop: StopRequest | None = None) -> Ranks:
@@ -89,7 +89,7 @@ def load_deepspeed(device_type: str) -> Any:
 
 
 class Engine:
-    """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the full state."""
+    """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class Engine:
         device: torch.device,
         ranks: Ranks | None = None,
     ) -> None:
-        """`batch_rows` is the global batch in sequences. Raises InputError where it does not split over ranks and
-        micro-batches."""
+        """model: on the CPU; the first rank's weights count. `batch_rows` is the global batch in sequences. Raises
+        InputError where it does not split over ranks and micro-batches."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
@@ -118,10 +118,13 @@ class Engine:
         self.rows = slice(self.ranks.rank * split.process_rows, (self.ranks.rank + 1) * split.process_rows)
 
         deepspeed = load_deepspeed(device.type)
-        model.to(device).train()
-        self.optimizer = optimizer_of(model, training)
+        self.optimizer, config = optimizer_of(model.train(), training), self._config(batch_rows, training)
+        if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
+            deepspeed.init_distributed(dist_init_required=False)
+            deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
+        model.to(device)
         self.deepspeed_engine = deepspeed.initialize(
-            model=model, optimizer=self.optimizer, config=self._config(batch_rows, training), dist_init_required=False
+            model=model, optimizer=self.optimizer, config=config, dist_init_required=False
         )[0]
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
@@ -135,12 +138,7 @@ class Engine:
             "gradient_accumulation_steps": self.accumulate,
             # Stage 0 has no gradient norm to show: `step` clips there, in the same pass that measures it.
             "gradient_clipping": self.grad_clip if self.stage else 0.0,
-            "zero_optimization": {
-                "stage": self.stage,
-                "reduce_bucket_size": bucket,
-                "allgather_bucket_size": bucket,
-                "overlap_comm": False,
-            },
+            "zero_optimization": self._sharding(bucket),
             "steps_per_print": None,
             "timers": {"throughput": {"enabled": False}},  # it would synchronise the device every step
         }
@@ -148,6 +146,21 @@ class Engine:
             # An empty list: gradients of Linear layers would be reduced in bf16 otherwise.
             config["torch_autocast"] = {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}
         return config
+
+    def _sharding(self, bucket: int) -> dict[str, Any]:
+        if self.stage < 3:
+            buckets = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+            return {"stage": self.stage, "overlap_comm": False} | buckets
+        layer = max(sum(p.numel() for p in layer.parameters()) for layer in self.model.decoder.layers)
+        return {
+            "stage": 3,
+            "overlap_comm": True,  # gathers run beside the layer before
+            "reduce_bucket_size": min(bucket, layer),
+            "stage3_prefetch_bucket_size": layer,
+            "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
+            "stage3_param_persistence_threshold": PERSISTENT,
+            "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it
+        }
 
     def step(self, tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
         """One optimizer step on this rank's rows, int64 [local rows, context + 1].
@@ -208,20 +221,9 @@ class Engine:
                 for gradient in self.gradients():
                     dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
 
-    def count_step(self) -> None:
-        """Add a step that was made without DeepSpeed to its counters, which it saves."""
-        engine = self.deepspeed_engine
-        engine.micro_steps += self.accumulate
-        engine.global_steps += 1
-        engine.global_samples += engine.train_batch_size()
-
     def first_reason(self, reason: str | None) -> str | None:
         """The first rank's reason that is not None, on every rank."""
-        if self.ranks.world == 1:
-            return reason
-        reasons: list[str | None] = [None] * self.ranks.world
-        dist.all_gather_object(reasons, reason)
-        return next((first for first in reasons if first), None)
+        return next((first for first in self.together(lambda: reason) if first), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -238,49 +240,93 @@ class Engine:
         dist.broadcast_object_list(values, src=0, device=self.device)
         return values[0]
 
-    def barrier(self) -> None:
-        if self.ranks.world > 1:
-            dist.barrier()
+    def whole_model(self) -> LanguageModel | None:
+        """The model with all of its weights, on the first rank (at stage 3 a copy on the CPU); None elsewhere. Every
+        rank must call it."""
+        first = self.ranks.rank == 0
+        if self.stage < 3:
+            return self.model if first else None
+        from deepspeed.runtime.zero import GatheredParameters
 
-    def save(self, directory: Path) -> None:
-        """Write parameters, optimizer and counters below `directory`; every rank must call it."""
-        self.deepspeed_engine.save_checkpoint(str(directory), tag=TAG, save_latest=False)
+        copy = build_model(self.model.model_config, None) if first else None
+        if copy is not None:
+            copy.decoder.document_start_id = self.model.decoder.document_start_id
+        targets = {} if copy is None else dict(copy.named_parameters())
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                with GatheredParameters([parameter]):
+                    if first:
+                        targets[name].copy_(parameter)
+        return copy
 
-    def load(self, directory: Path) -> None:
-        """Load the state that `save` wrote at the same stage and world size. Raises InputError where there is no valid
-        state."""
-        remedy = "remove this directory and start again, from an earlier state where there is one"
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What `work` returns on each rank, on every rank; an OSError that ends it on one is raised on all."""
+        outcome: T | OSError
         try:
-            with as_weights():
-                path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
-        except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError) or (self.ranks.world > 1 and isinstance(error, RuntimeError)):
-                raise  # of the device, or of another process
-            message = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{directory}: is no training state ({type(error).__name__}: {message}); {remedy}"
-            ) from None
-        if path is None:
-            raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
-        self._groups = self.deepspeed_engine.optimizer.param_groups
+            outcome = work()
+        except OSError as error:
+            outcome = error
+        outcomes: list[Any] = [outcome] * self.ranks.world
+        if self.ranks.world > 1:
+            dist.all_gather_object(outcomes, outcome)
+        for result in outcomes:
+            if isinstance(result, OSError):
+                raise result
+        return outcomes
 
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every parameter by name, partitioned ones too."""
+        return {name: list(getattr(p, "ds_shape", p.shape)) for name, p in self.model.named_parameters()}
 
-ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # PyTorch's own
+    def save(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Write this process's piece of the state into `folder`; its bytes and sha256 by its name."""
+        rank, world = self.ranks.rank, self.ranks.world
+        parts = self._parts() if self.stage else (part.share(rank, world) for part in self._parts())
+        name = f"{rank:05d}-of-{world:05d}.safetensors"
+        return {name: write_piece(folder / name, parts, self.optimizer.state)}
 
+    def load(self, folder: Path, names: Iterable[str]) -> None:
+        """Continue from pieces that any number of processes wrote at any stage; every rank must call it. Raises
+        InputError where they lack a number."""
+        pieces, zero, state = Pieces(folder, names), self.deepspeed_engine.optimizer, self.optimizer.state
+        if self.stage == 3:
+            zero.checkpoint_event_prologue()  # frees the copies of whole weights
+        state.clear()
+        for part in self._parts():
+            pieces.read(part, WEIGHT, part.flat)
+            for kind in set(pieces.kinds(part.name)) - {WEIGHT}:
+                of_flat = state[part.flat]
+                if kind == STEP:
+                    step = torch.tensor(pieces.step(part.name), device=self.device)
+                    of_flat[STEP] = torch.maximum(step, of_flat.get(STEP, step))
+                    continue
+                if kind not in of_flat:
+                    of_flat[kind] = torch.zeros_like(part.flat)
+                pieces.read(part, kind, of_flat[kind])
+        if self.stage == 3:
+            for group in range(len(zero.fp32_partitioned_groups_flat)):
+                zero._reassign_or_swap_out_partitioned_parameters(group)
+            zero.checkpoint_event_epilogue()
+        elif self.stage:
+            zero.update_lp_params()
 
-@contextmanager
-def as_weights() -> Iterator[None]:
-    """Restrict every torch.load inside, whatever its arguments, to tensors, plain values and the three classes of
-    DeepSpeed's states. A file with anything else raises pickle.UnpicklingError and runs nothing."""
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-    before = {name: os.environ.pop(name, None) for name in (ALWAYS, NEVER)}
-    os.environ[ALWAYS] = "1"
-    try:
-        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
-            yield
-    finally:
-        del os.environ[ALWAYS]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
+    def _parts(self) -> Iterator[Part]:
+        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed 0.19.8's own
+        functions do not serve: safe_get_full_* gather every parameter on every process, and its moments not at all at
+        stages 1 and 2 for groups after the first; safe_set_full_* fail at stage 3 where a size is no multiple of the
+        processes; safe_get_local_* know stage 3 alone."""
+        zero = self.deepspeed_engine.optimizer
+        parameter: Any  # DeepSpeed gives it what it knows of its partition
+        for name, parameter in self.model.named_parameters():
+            if self.stage == 0:
+                yield Part(name, 0, parameter, 0, parameter.numel())
+            elif self.stage == 3:
+                group, offset, size = zero.grad_position[zero.get_param_id(parameter)]
+                start = self.ranks.rank * size  # the last one's is padded
+                if (length := min(size, parameter.ds_numel - start)) > 0:
+                    yield Part(name, start, zero.fp32_partitioned_groups_flat[group], offset, length)
+            elif (held := parameter._hp_mapping) is not None:
+                flat = zero.single_partition_of_fp32_groups[held.param_group_index]
+                part, place = held.lp_fragment_address, held.hp_fragment_address
+                yield Part(name, part.start, flat, place.start, part.numel)

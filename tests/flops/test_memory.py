@@ -135,8 +135,10 @@ def resident():
                     storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     return sum(storages.values())
 
-out = {}
-for stage in (0, 1, 2):
+out, engine, model = {}, None, None
+for stage in (0, 1, 2, 3):
+    del engine, model
+    gc.collect()
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     model = build_model(cfg, 0)
     before = resident() - sum(p.nbytes for p in model.parameters())  # what earlier stages left
@@ -147,11 +149,10 @@ for stage in (0, 1, 2):
     model.decoder.embedding.weight.register_post_accumulate_grad_hook(lambda p: end.append(resident() - before))
     engine.step(tokens, 1e-3)
     folder = Path(tempfile.mkdtemp())
-    engine.save(folder)
-    state = sum(f.stat().st_size for f in folder.rglob("*.pt"))
+    state = sum(piece["bytes"] for piece in engine.save(folder).values())
     checkpoint = {}
     for dtype in ("bfloat16", "float32"):
-        model.save_pretrained(folder / dtype, getattr(torch, dtype))
+        engine.whole_model().save_pretrained(folder / dtype, getattr(torch, dtype))
         checkpoint[dtype] = (folder / dtype / "model.safetensors").stat().st_size
     out[stage] = {"held": held, "end": end[-1], "state": state, "checkpoint": checkpoint}
 print(json.dumps(out))
@@ -179,11 +180,11 @@ def test_deepspeed_holds_the_counted_bytes(deepspeed, stage):
     assert deepspeed[stage]["end"] == pytest.approx(end, rel=0.02)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_files_are_as_large_as_counted(deepspeed, stage):
-    """PyTorch's pickles add one or two thousand bytes a tensor, safetensors about a hundred."""
+    """Safetensors add about a hundred bytes a tensor, of which a state has four for each of 19 parameters."""
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
-    assert 0 < deepspeed[stage]["state"] - state_bytes(cfg, stage) < 19 * 3000
+    assert 0 < deepspeed[stage]["state"] - state_bytes(cfg) < 19 * 4 * 150
     for dtype, name in (("bf16", "bfloat16"), ("fp32", "float32")):
         assert 0 < deepspeed[stage]["checkpoint"][name] - checkpoint_bytes(cfg, dtype) < 19 * 150
 
@@ -223,7 +224,7 @@ def test_bad_input_is_one_line():
         ({"micro_batch_tokens": math.nan}, "micro_batch_tokens must be a positive integer"),
         ({"micro_batch_tokens": 100}, "micro_batch_tokens=100 is less than one sequence of 256 tokens"),
         ({"micro_batch_tokens": 512, "world_size": -1}, "world_size must be a positive integer, not -1"),
-        ({"micro_batch_tokens": 512, "zero_stage": 3}, "zero_stage must be 0, 1 or 2, not 3"),
+        ({"micro_batch_tokens": 512, "zero_stage": 4}, "zero_stage must be 0, 1, 2 or 3, not 4"),
         ({"micro_batch_tokens": 512, "precision": "fp16"}, "unknown precision 'fp16'"),
     ]
     for arguments, message in cases:
@@ -232,5 +233,3 @@ def test_bad_input_is_one_line():
         assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="unknown dtype 'bf17'"):
         checkpoint_bytes(cfg, "bf17")
-    with pytest.raises(InputError, match="zero_stage must be 0, 1 or 2, not True"):
-        state_bytes(cfg, True)

@@ -157,7 +157,7 @@ def test_a_damaged_state_is_passed_over(
     rundir = copy_run(undisturbed, tmp_path)
     newest = rundir.states()[-1]
     assert (newest.step, rundir.states()[-2].step) == (STEPS, STEPS - 20)
-    file = next(newest.path.rglob("*.pt"))
+    file = next(newest.path.rglob("*.safetensors"))
     content = bytearray(file.read_bytes())
     if damage == "truncated":
         file.write_bytes(content[: len(content) // 2])
@@ -265,6 +265,7 @@ def test_a_state_of_another_spec_is_refused(tmp_path: Path, undisturbed: RunDir)
     [
         ("hgrn2", 1, "adamw"),
         ("cosformer2", 2, "adamw"),
+        ("gated_deltanet", 3, "adamw"),
         ("tnl", 0, "adamw"),
         ("tnl", 1, "adam"),
         ("tnl", 0, "muon"),
