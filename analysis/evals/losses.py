@@ -82,8 +82,9 @@ class OfText(Task):
         from data.corpus import open_corpus
 
         if self.path is None:
-            corpus = open_corpus(self.context.corpus)
-            return Text(corpus.validation, corpus.parts("validation"))
+            from .hf_model import retokenised
+
+            return Text(*retokenised(open_corpus(self.context.corpus), tokenizer))
         text = read_text(self.path, self.name, getattr(self.chosen, "text_key", None))
         ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
         return Text(ids, whole(len(ids)), text)
@@ -271,7 +272,7 @@ def default_lengths(context_length: int) -> list[int]:
 
 
 class Extrapolate(OfText):
-    version = 6  # every length scores the same tokens, of spans that are spread over the text
+    version = 7  # bits a byte too; every length scores the same tokens, of spans that are spread over the text
     Chosen = ExtrapolateSettings
 
     def _lengths(self, context_length: int) -> list[int]:
@@ -299,18 +300,23 @@ class Extrapolate(OfText):
             self._windows(self._lengths(reader.context_length), parts)
 
     def evaluate(self, model: LoadedModel, prepared: Text) -> dict[str, Any]:
-        """perplexity@N for each length N. Lengths beyond the text are left out and counted."""
+        """perplexity@N and bits_per_byte@N for each length N. Lengths beyond the text are left out and counted."""
         wanted = self._lengths(model.context_length)
         windows = self._windows(wanted, prepared.parts)
         longest = max(windows)
-        perplexity: dict[str, float | None] = {}
+        read, bytes_of = prepared.tokens, model.tokenizer.n_bytes
+        n_bytes = sum(int(bytes_of[read[at + 1 : at + 1 + longest]].sum()) for at, _ in windows[longest])
+        perplexity, bits = dict[str, float | None](), dict[str, float | None]()
         for length, of_length in windows.items():
             rows = max(1, self.chosen.batch_tokens // length)
             nats = np.concatenate(list(scored(model, prepared.tokens, of_length, length, rows)))
-            perplexity[f"perplexity@{length}"] = exp_or_none(float(nats.mean(dtype=float)))
+            values = losses(float(nats.sum(dtype=float)), len(nats), n_bytes)
+            perplexity[f"perplexity@{length}"] = values["perplexity"]
+            bits[f"bits_per_byte@{length}"] = values["bits_per_byte"]
         finite = [value for value in perplexity.values() if value is not None]
         return {
             **perplexity,
+            **bits,
             "perplexity_avg": float(np.mean(finite)) if len(finite) == len(perplexity) else None,
             "n_tokens_scored": len(nats),
             "lengths_left_out": wanted[len(windows) :],

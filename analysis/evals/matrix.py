@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted
 from arch.errors import InputError
@@ -24,6 +24,11 @@ from scaling.study.run import RunSpec
 
 from .results import SCHEMA, Result, read_result
 from .task import MissingData, Task
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+
+    from .model import LoadedModel
 
 SHOWN = 3  # checkpoints that a line names
 DAMAGED = (
@@ -43,9 +48,19 @@ class RunCheckpoint(Checkpoint):
         return self.run.training.precision == "bf16"
 
     @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+    @property
     def results(self) -> Path:
         """The directory of the checkpoint's results, claims and failures."""
         return self.path.parent.parent / "evals" / self.path.name
+
+    def load(self, corpus: Corpus, device: str) -> LoadedModel:
+        """Its model. Raises InputError as `load_guarded` does."""
+        from .model import load_guarded
+
+        return load_guarded(self.path, corpus, device, self.autocast)
 
 
 def open_checkpoint(path: Path, run: RunSpec) -> RunCheckpoint | None:
@@ -138,7 +153,7 @@ class Pair:
         """Write the result; `cost`: device, seconds, setup_seconds, forward_tokens."""
         manifest, data_hash = self.checkpoint.manifest, self.data_hash or ""
         result = Result(
-            run_id=self.checkpoint.run.run_id,
+            run_id=self.checkpoint.run_id,
             step=manifest["step"],
             n_tokens=manifest["n_tokens"],
             task=self.task.name,
@@ -184,6 +199,22 @@ class Matrix:
             pairs.setdefault(pair.checkpoint.path, []).append(pair)
         return list(pairs.values())
 
+    def add(self, checkpoints: Sequence[RunCheckpoint], tasks: Sequence[Task]) -> None:
+        """Their pairs; a task whose data cannot be read is refused for all of them."""
+        hashes: dict[Task, str] = {}
+        for task in tasks:
+            try:
+                hashes[task] = task.data_hash()
+            except (InputError, OSError) as error:
+                self.refuse(task.name, str(error).removeprefix(f"{task.name}: "), len(checkpoints))
+        for checkpoint in checkpoints:
+            for task, data_hash in hashes.items():
+                pair = Pair(checkpoint, task, data_hash)
+                if checkpoint.left_out and pair.stored() is None:
+                    self.refuse(pair.name, f"its weights {LEFT_OUT}")
+                else:
+                    self.pairs.append(pair)
+
     def refuse(self, name: str, why: str, n_pairs: int = 1) -> None:
         self.refused[name] = why
         self.n_refused += n_pairs
@@ -209,19 +240,7 @@ def matrix_of(
             matrix.refuse(f"{run.run_id}/{path.name}", DAMAGED, len(tasks))
         else:
             checkpoints.append(checkpoint)
-    hashes: dict[Task, str] = {}
-    for task in tasks:
-        try:
-            hashes[task] = task.data_hash()
-        except (InputError, OSError) as error:
-            matrix.refuse(task.name, str(error).removeprefix(f"{task.name}: "), len(checkpoints))
-    for checkpoint in checkpoints:
-        for task, data_hash in hashes.items():
-            pair = Pair(checkpoint, task, data_hash)
-            if checkpoint.left_out and pair.stored() is None:
-                matrix.refuse(pair.name, f"its weights {LEFT_OUT}")
-            else:
-                matrix.pairs.append(pair)
+    matrix.add(checkpoints, tasks)
     return matrix
 
 
@@ -271,35 +290,44 @@ class CurrentResults:
         return {"left_out": left_out, "unverified": self.unverified}
 
 
-def read_current(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task]) -> CurrentResults:
-    """The current results among everything stored of the runs' checkpoints. Results of tasks that are not in `tasks`
-    are left out."""
+def read_current(
+    runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task], others: Iterable[RunCheckpoint] = ()
+) -> CurrentResults:
+    """The current results among everything stored of the runs' checkpoints and of `others`. Results of tasks that are
+    not in `tasks` are left out."""
     current, known = CurrentResults(), {task.name: task for task in tasks}
     hashes: dict[str, str | None] = {}
     refused: dict[str, str] = {}
-    for run in runs:
-        for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*")):
-            checkpoint = open_checkpoint(runs_dir / run.run_id / "checkpoints" / folder.name, run)
-            for name in sorted({path.stem for path in folder.iterdir() if path.suffix in (".json", ".failed")}):
-                if (task := known.get(name)) and name not in hashes and name not in refused:
-                    try:
-                        hashes[name] = task.data_hash()
-                    except MissingData as error:
-                        hashes[name] = None
-                        current.unverified[name] = str(error).removeprefix(f"{name}: ")
-                    except (InputError, OSError) as error:
-                        refused[name] = f"it cannot be evaluated ({error})"
-                if task is None:
-                    why = "it is no task of the study"
-                elif checkpoint is None:
-                    why = "its checkpoint is gone"
-                elif name in refused:
-                    why = refused[name]
-                else:
-                    pair = Pair(checkpoint, task, hashes[name])
-                    if result := pair.stored():
-                        current.results.append(result)
-                        continue
-                    why = pair.stale()
-                current.left_out.setdefault((name, why), []).append(f"{run.run_id}/{folder.name}")
+    folders = [
+        (
+            f"{run.run_id}/{folder.name}",
+            folder,
+            open_checkpoint(runs_dir / run.run_id / "checkpoints" / folder.name, run),
+        )
+        for run in runs
+        for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*"))
+    ]
+    for place, folder, checkpoint in [*folders, *((other.name, other.results, other) for other in others)]:
+        for name in sorted({path.stem for path in folder.glob("*") if path.suffix in (".json", ".failed")}):
+            if (task := known.get(name)) and name not in hashes and name not in refused:
+                try:
+                    hashes[name] = task.data_hash()
+                except MissingData as error:
+                    hashes[name] = None
+                    current.unverified[name] = str(error).removeprefix(f"{name}: ")
+                except (InputError, OSError) as error:
+                    refused[name] = f"it cannot be evaluated ({error})"
+            if task is None:
+                why = "it is no task of the study"
+            elif checkpoint is None:
+                why = "its checkpoint is gone"
+            elif name in refused:
+                why = refused[name]
+            else:
+                pair = Pair(checkpoint, task, hashes[name])
+                if result := pair.stored():
+                    current.results.append(result)
+                    continue
+                why = pair.stale()
+            current.left_out.setdefault((name, why), []).append(place)
     return current

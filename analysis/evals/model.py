@@ -37,6 +37,7 @@ class LoadedModel:
 
     autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
     in tokens. tokenizer: the checkpoint's. n_tokens_read: rows x tokens that the decoder read, padding included.
+    longest: the tokens that it can read, having learned so many places; None: any number.
     """
 
     model: LanguageModel
@@ -47,6 +48,7 @@ class LoadedModel:
     context_length: int
     checkpoint: Path
     n_tokens_read: int = 0
+    longest: int | None = None
 
     def count_tokens(self) -> None:
         """Count what every forward pass reads from now on, also where another wrapper holds the same decoder."""
@@ -63,16 +65,23 @@ class LoadedModel:
         with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
             yield
 
+    def check_length(self, n_tokens: int) -> None:
+        """Raise InputError where the model cannot read so many."""
+        if self.longest is not None and n_tokens > self.longest:
+            raise InputError(
+                f"{self.checkpoint.name} reads at most {self.longest:,} tokens, because it has learned its positions, "
+                f"and {n_tokens:,} are asked for: set shorter windows or lengths"
+            )
+
     def warnings_at(self, length: int) -> list[str]:
         """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        if length <= self.context_length or all(map(self._reads_no_more, self.config.kinds)):
+        kinds = self.config.kinds  # none of another project's model
+        if length <= self.context_length or (kinds and all(map(self._reads_no_more, kinds))):
             return []
         known = ARCHITECTURES.get(self.config.arch)  # a pattern has its label in its study alone
         label = known.label if known else self.config.arch
-        return [
-            f"{label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: "
-            f"its attention was never trained to read so many"
-        ]
+        line = f"{label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}"
+        return [line + (": its attention was never trained to read so many" if kinds else "")]
 
     def _reads_no_more(self, kind: ModelConfig) -> bool:
         """Whether layers of a kind read no more of a longer text than in training: a state, or a window."""
@@ -90,6 +99,7 @@ def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
 
     from arch.model.layout import check_ids, ids_checked
 
+    model.check_length(rows.shape[1] - 1)
     ids = torch.from_numpy(rows)
     check_ids(ids, model.config.vocab_size)  # here, where no GPU is waited for
     ids = ids.to(model.device)

@@ -16,7 +16,7 @@ from analysis.scales import TREND, Scale
 from arch.errors import InputError, nearest
 from arch.outside import import_allowed
 
-from .lmeval import sets
+from .lmeval import ruler, sets
 from .lmeval.rows import show_layout
 from .lmeval.task import LmEvalTask, NamedTask
 from .losses import WIKITEXT, Extrapolate, Perplexity, Validation
@@ -84,13 +84,20 @@ NAMED = Entry(
     "lm_eval/DATASET/CONFIG/SPLIT.jsonl below the data folder (no CONFIG where the data set has none), a JSON object a "
     "line with the hub's columns; `scaling eval fetch FOLDER --tasks lm_eval:NAME` writes it",
 )
+RULER = Entry(
+    ruler.Ruler,
+    "RULER, or a task of its 13, at lengths of 1,024 to 8,192 tokens or those of its settings",
+    "ruler/",
+    "below the data folder, as far as its tasks read them: "
+    + "; ".join(f"{name}: {what}" for name, what in ruler.WHAT.items()),
+)
 PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **sets.PRESETS}
 
 
 def entry_of(task: str) -> Entry | None:
     """The entry of a task by the name that its results carry; None for a task from outside."""
     if task.startswith("lm_eval:"):
-        return NAMED
+        return RULER if task.partition(":")[2] in ("ruler", *ruler.TASKS) else NAMED
     return ENTRIES.get(PERPLEXITY if re.fullmatch(rf"{PERPLEXITY}-[A-Za-z0-9_-]+", task) else task)
 
 

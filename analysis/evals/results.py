@@ -98,11 +98,15 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
 
 def write_tables(folder: Path, results: Sequence[Result], of_forecast: Collection[str]) -> bool:
     """Write evals.parquet of a study's runs, which fits read, and forecast-evals.parquet of its forecast runs, which
-    they do not read. Returns whether the first was written. of_forecast: the ids of the forecast runs."""
-    forecast = [result for result in results if result.run_id in of_forecast]
-    if forecast:
-        write_table(folder / "forecast-evals.parquet", tidy(forecast))
-    return write_table(folder / "evals.parquet", tidy([row for row in results if row.run_id not in of_forecast]))
+    they do not read, as hf-evals.parquet of other models. Returns whether the first was written. of_forecast: the ids
+    of the forecast runs."""
+    kinds: dict[str, list[Result]] = {"": [], "forecast-": [], "hf-": []}
+    for result in results:
+        kinds["hf-" if result.run_id.startswith("hf:") else "forecast-" * (result.run_id in of_forecast)].append(result)
+    for kind in ("forecast-", "hf-"):
+        if kinds[kind]:
+            write_table(folder / f"{kind}evals.parquet", tidy(kinds[kind]))
+    return write_table(folder / "evals.parquet", tidy(kinds[""]))
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> bool:

@@ -18,7 +18,7 @@ from analysis.claims import claimed, is_taken
 from arch.errors import InputError
 
 from .matrix import Matrix, Pair, RunCheckpoint
-from .model import LoadedModel, load_guarded
+from .model import LoadedModel
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -114,7 +114,7 @@ class Worker:
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the last model goes first: two may not fit
             try:
-                self._model = load_guarded(checkpoint.path, self._corpus, self._device, checkpoint.autocast)
+                self._model = checkpoint.load(self._corpus, self._device)
             except InputError as error:
                 self._model = error
         if not isinstance(self._model, LoadedModel):

@@ -26,7 +26,7 @@ from ..registry import plugins_of, require
 
 # Arguments of the library that these models cannot honour; its other arguments change nothing.
 REFUSED = (
-    *("inputs_embeds", "past_key_values", "output_hidden_states", "output_attentions"),
+    *("output_hidden_states", "output_attentions"),
     *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"),  # of packing; `documents` is ours
 )
 
@@ -145,7 +145,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         documents: Tensor | None = None,
@@ -153,15 +153,21 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         backend: str | None = None,
+        inputs_embeds: Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutputWithState:
         """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token,
-        padding neither predicting nor predicted; with `use_cache` the state. The other arguments are those of
+        padding neither predicting nor predicted; with `use_cache` the state, which `state` or `past_key_values` of a
+        later call goes on from. inputs_embeds [B, T, d]: in the place of ids. The other arguments are those of
         `arch.model.lm.LanguageModel`."""
         for name in REFUSED:
             if others.get(name) is not None and others[name] is not False:
                 raise InputError(f"{name} is not supported by {type(self).__name__}: leave it out")
-        hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), backend)
+        read = input_ids if inputs_embeds is None else inputs_embeds
+        if read is None or (input_ids is not None and inputs_embeds is not None):
+            raise InputError(f"{type(self).__name__}: give input_ids or inputs_embeds, and not both")
+        state = others.get("past_key_values") if state is None else state
+        hidden, after = self.decoder(read, attention_mask, documents, state, bool(use_cache), backend)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         loss = None
         if labels is not None:
@@ -173,6 +179,11 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False
 
+    def generate(self, *args: Any, past_key_values: DecodeCache | None = None, **options: Any) -> Any:
+        """As the library's method. past_key_values: the state after earlier tokens, which the ids begin with, as a call
+        with `return_dict_in_generate` returned it under this name."""
+        return super().generate(*args, **({} if past_key_values is None else {"state": past_key_values}), **options)
+
     def prepare_inputs_for_generation(
         self,
         input_ids: Tensor,
@@ -180,11 +191,16 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         state: DecodeCache | None = None,
         use_cache: bool | None = True,
         logits_to_keep: int | None = None,
+        inputs_embeds: Tensor | None = None,
         **unused: Any,
     ) -> dict[str, Any]:
-        """The arguments of the next step: only the tokens that `state` has not read."""
+        """The arguments of the next step: only the tokens that `state` has not read. inputs_embeds: what generation
+        begins with in the place of ids."""
+        begins = inputs_embeds is not None and (state is None or not input_ids.shape[1])
+        unread = input_ids if state is None else input_ids[:, state.n_read if inputs_embeds is None else -1 :]
         return {
-            "input_ids": input_ids if state is None else input_ids[:, state.n_read :],
+            "input_ids": None if begins else unread,
+            "inputs_embeds": inputs_embeds if begins else None,
             "attention_mask": attention_mask,
             "state": state,
             "use_cache": use_cache,

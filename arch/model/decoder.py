@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..config import ModelConfig
+from ..errors import InputError
 from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
@@ -54,20 +55,28 @@ class Decoder(nn.Module):
         use_cache: bool = False,
         backend: str | None = None,
     ) -> tuple[Tensor, DecodeCache | None]:
-        """Hidden states [B, T, d] and, with `use_cache`, the cache for the next tokens. Arguments as LanguageModel's.
+        """Hidden states [B, T, d] and, with `use_cache`, the cache for the next tokens. Arguments as LanguageModel's;
+        in the place of ids also the vectors [B, T, d] that the embedding would give.
 
         Where `document_start_id` is set, each token of that id begins a document, which is read as if alone, unless
         documents, a mask or a cache are given.
         """
         if cache is not None:
             cache.check(self.config, len(input_ids))
-        if self.document_start_id is not None and documents is None and attention_mask is None and cache is None:
+        vectors = input_ids if input_ids.is_floating_point() and input_ids.dim() == 3 else None
+        if vectors is not None:
+            if vectors.shape[2] != self.config.d_model:
+                raise InputError(f"inputs_embeds has shape {list(vectors.shape)}: give [B, T, {self.config.d_model}]")
+            input_ids = torch.zeros(vectors.shape[:2], dtype=torch.int64, device=vectors.device)  # no ids are known
+        elif self.document_start_id is not None and documents is None and attention_mask is None and cache is None:
             documents = (input_ids == self.document_start_id).cumsum(1)
         layout = lay_out(input_ids, attention_mask, documents, cache, self.has_kv_cache, use_cache)
-        check_ids(input_ids, self.embedding.num_embeddings)
+        if vectors is None:
+            check_ids(input_ids, self.embedding.num_embeddings)
         device = input_ids.device.type
         cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
-        x = embed(input_ids, self.embedding, torch.get_autocast_dtype(device) if cast else None)
+        dtype = torch.get_autocast_dtype(device) if cast else None
+        x = embed(input_ids, self.embedding, dtype) if vectors is None else vectors.to(dtype or vectors.dtype)
         streams = {
             kind.arch: Stream(
                 layout.positions,

@@ -85,6 +85,38 @@ def export_hf(
     return {"directory": str(directory), "files": list(sizes), "n_params": n_params, "bytes": sum(sizes.values())}
 
 
+def push(directory: Path, repository: str, step: int) -> str:
+    """Upload the export in `directory` to a model repository of the Hugging Face hub, as its revision stepN; one that
+    is new is private. Returns the revision's address. The token is the one of `hf auth login` or HF_TOKEN, and goes
+    nowhere but to the hub. Raises InputError for whatever the hub or the network refuses."""
+    from huggingface_hub import HfApi
+
+    revision, api = f"step{step}", HfApi()
+    try:
+        api.create_repo(repository, private=True, exist_ok=True)
+        api.create_branch(repository, branch=revision, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=directory, revision=revision, commit_message=f"Step {step}"
+        )
+    except Exception as error:  # whatever a network or a hub can come up with
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"--push {repository}: not uploaded ({type(error).__name__}: {reason}); the export is whole: try "
+            f"`hf upload {repository} {directory} --revision {revision}`"
+        ) from None
+    return str(commit.commit_url)
+
+
+def check_repository(name: str) -> None:
+    """Raise InputError unless it can be the name of a repository."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InputError(f"--push {name!r}: is no OWNER/NAME ({' '.join(str(error).split())})") from None
+
+
 def _check_tokenizer(checkpoint: Checkpoint) -> None:
     for name in TOKENIZER:
         if name not in checkpoint.manifest["files"]:

@@ -6,6 +6,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from arch.amounts import counted
 from arch.commands import Plugins
 
 from ..rundir.find_checkpoint import find_checkpoint
-from .options import AsJson, print_json, tell
+from .options import AsJson, DryRun, print_json, tell
 
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
@@ -88,14 +89,25 @@ def export(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
     ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="Upload it too, to this repository, as revision stepN.")
+    ] = None,
     plugin: Plugins = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a checkpoint for other tools. transformers opens the folder: weights, tokenizer, model card and code, for
     trust_remote_code=True."""
-    from ..checkpoints.export import export_hf
+    from ..checkpoints.export import check_repository, export_hf
+    from ..checkpoints.export import push as upload
 
-    result = export_hf(find_checkpoint(checkpoint, tell, plugin).path, directory, dtype)
+    if push is not None:
+        check_repository(push)
+    saved = find_checkpoint(checkpoint, tell, plugin)
+    with TemporaryDirectory() as elsewhere:
+        result = export_hf(saved.path, Path(elsewhere) if dry_run else directory, dtype) | {"directory": str(directory)}
+    where = push and f"revision step{saved.step} of {push}"
+    result |= {"pushed": upload(directory, push, saved.step) if push and not dry_run else None}
     if as_json:
         return print_json(result)
     print(
@@ -103,3 +115,7 @@ def export(
         f"{counted(len(result['files']), 'file')}; "
         f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
     )
+    if where:
+        print(f"would be {where}" if dry_run else f"pushed: {where}, {result['pushed']}")
+    if dry_run:
+        print("dry run: nothing was written")

@@ -20,6 +20,7 @@ from flops.tables import duration
 from .evaluation import (
     EvalOptions,
     current_results,
+    eval_hf,
     eval_matrix,
     eval_stage,
     eval_tasks,
@@ -87,15 +88,44 @@ def study(
     if study.as_json:
         print_json(result)
     else:
-        from analysis.evals.results import score_tables
-
-        asked = {row["task"] for row in result["results"]}
-        current = [row for row in current_results(request, options).results if row.task in asked]
-        for task, rows in score_tables(current).items():
-            print(f"\n{task}, each run's newest checkpoint")
-            print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        print_scores(request, options, {row["task"] for row in result["results"]})
     close(request, {"evaluations": result})
     study.say_next("fit study")
+
+
+def print_scores(request: Request, options: EvalOptions, tasks: set[str]) -> None:
+    """A table of each of these tasks."""
+    from analysis.evals.results import score_tables
+
+    current = [row for row in current_results(request, options).results if row.task in tasks]
+    for task, rows in score_tables(current).items():
+        print(f"\n{task}, each run's newest checkpoint")
+        print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+
+
+@app.command()
+@with_options
+def hf(
+    study: ChangedStudyOptions,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER..", help="Models of transformers, in safetensors, on this machine.")
+    ],
+    tasks: Annotated[str | None, typer.Option(help="Tasks and presets, by commas; default: the study's.")] = None,
+) -> None:
+    """Evaluate other causal language models by the study's tasks, as rows beside its own.
+
+    Any model that transformers opens without code of the folder's, with its own tokenizer: compare bits a byte.
+    """
+    request = study.request()
+    options = EvalOptions(named(tasks, "--tasks"))
+    with request.writing(rates=False):
+        result = eval_hf(request, options, folders)
+    if study.as_json:
+        print_json(result)
+    else:
+        print_scores(request, options, {row["task"] for row in result["results"]})
+    close(request, {"evaluations": result})
+    study.say_next("eval table")
 
 
 @dataclass(frozen=True)
@@ -188,7 +218,7 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
-    from analysis.evals.registry import ENTRIES, NAMED, PRESETS, entry_of, expand, layout_of
+    from analysis.evals.registry import ENTRIES, NAMED, PRESETS, RULER, entry_of, expand, layout_of
 
     task_names = named(rows, "--rows")
     layouts = {name: layout_of(name) for name in expand(task_names or ENTRIES)}
@@ -203,7 +233,7 @@ def list_tasks(
         return print("\n\n".join(f"{name}: {layout}" for name, layout in layouts.items()))
     print(text_table(("task", "about", "needs"), [(n, entry.about, entry.needs or "") for n, entry in ENTRIES.items()]))
     notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
-    notes.append(f"lm_eval:NAME: {NAMED.about}")
+    notes += [f"lm_eval:ruler: {RULER.about}", f"lm_eval:NAME: {NAMED.about}"]
     print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))
 
 

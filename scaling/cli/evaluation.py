@@ -254,6 +254,43 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
     }
 
 
+def eval_hf(request: Request, options: EvalOptions, folders: Sequence[Path]) -> dict[str, Any]:
+    """Evaluate other models in this process by the tasks of `options` or the study; returns what `eval_stage` does.
+    Raises InputError for a folder that holds no model, and tasks as `eval_tasks` does."""
+    attempt = uuid.uuid4().hex
+    threads = max(run.training.threads for run in request.runs)
+    set_threads(threads)
+    import torch
+
+    from analysis.evals.hf_model import hf_checkpoint
+    from analysis.evals.matrix import Matrix
+    from analysis.evals.worker import Worker
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    set_numerics(device, threads)
+    tasks, directory = eval_tasks(request, options), request.study.directory
+    checkpoints = [hf_checkpoint(folder, directory) for folder in folders]
+    matrix = Matrix([task.name for task in tasks])
+    matrix.add(checkpoints, tasks)
+    missing = [pair for pair in matrix.pairs if pair.stored() is None]
+    Worker(request.corpus_directory, device, attempt, request.say).work(matrix)
+    failed = {reason: [name] for name, reason in matrix.refused.items()}
+    for pair in matrix.pairs:
+        if reason := pair.failed(attempt):
+            failed.setdefault(reason, []).append(pair.name)
+    show_results(request, options)
+    stored = [result for pair in matrix.pairs if (result := pair.stored()) is not None]
+    n_pairs = len(matrix.pairs) + matrix.n_refused
+    return {
+        "pairs": n_pairs,
+        "done": sum(pair.stored() is not None for pair in missing),
+        "n_failed": n_pairs - len(stored),
+        "failed": failed,
+        "warnings": list(dict.fromkeys(line for result in stored for line in result.values.get("warnings", []))),
+        "results": [result.plain for result in stored],
+    }
+
+
 def _run_workers(
     request: Request, options: EvalOptions, missing: Sequence[Pair], failed: dict[str, list[str]]
 ) -> list[Result]:
@@ -323,16 +360,19 @@ def _work_of(pair: Pair) -> float:
 
 
 def current_results(request: Request, options: EvalOptions = ALL) -> CurrentResults:
-    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
-    beside the study's. Raises InputError for settings that cannot be."""
+    """What is stored of the request's runs and of other models, as far as it would be computed so today. The tasks of
+    `options` are known beside the study's. Raises InputError for settings that cannot be."""
+    from analysis.evals.hf_model import known_hf
     from analysis.evals.matrix import read_current
     from analysis.evals.registry import entry_of, make_tasks
 
     context, runs_dir = task_context(request), request.study.directory / "runs"
     words = [*(request.study.evaluation.tasks or ()), *options.tasks]
     stored = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
+    others = [] if request.only else known_hf(request.study.directory)
+    stored |= {path.stem for other in others for path in other.results.glob("*.json")}
     names = [name for name in sorted(stored) if entry_of(name)] + [word for word in words if ":" in word]
-    return read_current(runs_dir, request.runs, make_tasks(names, context))
+    return read_current(runs_dir, request.runs, make_tasks(names, context), others)
 
 
 def show_results(request: Request, options: EvalOptions = ALL) -> None:

@@ -18,6 +18,7 @@ from arch.errors import InputError, nearest
 from data.files import read_json, sha256, write_bytes, write_json
 
 from ..niah.settings import VARIANTS
+from . import ruler
 from .sets import DATA, PRESETS, TASKS, DataSet
 
 RECORD = "fetched.json"
@@ -44,6 +45,9 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
     wanted, named = set[str](), []
     for word in words:
         if word.startswith(NAMED):
+            if word.removeprefix(NAMED) in ("ruler", *ruler.TASKS):
+                what = "; ".join(f"{name}: {about}" for name, about in ruler.WHAT.items())
+                raise InputError(f"eval fetch: the texts of {word} are yours: leave it out, and put into FOLDER {what}")
             from .named import check_name
 
             check_name(word.removeprefix(NAMED))

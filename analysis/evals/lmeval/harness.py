@@ -40,6 +40,7 @@ from arch.model.lm import LanguageModel
 from data.hf_tokenizer import write_tokenizer
 from data.tokenizer import Tokenizer
 
+from ..hf_model import HfModel, HfTokenizer
 from .sets import ROUGE, TASKS
 
 # This spares work that changes no result: lm-eval compiles a template for every document, and starts a process for each
@@ -177,8 +178,10 @@ def mean_score(metric: str, samples: Sequence[tuple[str, Sequence[str]]]) -> flo
     return sum(scores) / len(scores)
 
 
-def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
+def hf_model(model: LanguageModel | HfModel) -> Any:
     """The same modules in transformers' class; no weight is copied."""
+    if isinstance(model, HfModel):
+        return model.hf
     with torch.device("meta"):
         wrapped = LinearScalingForCausalLM(LinearScalingConfig(**model.model_config.to_dict()))
     wrapped.decoder, wrapped.lm_head = model.decoder, model.lm_head
@@ -187,6 +190,8 @@ def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
 
 def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """The tokenizer in transformers' class, read from the files that every checkpoint carries."""
+    if isinstance(tokenizer, HfTokenizer):
+        return tokenizer.opened
     with tempfile.TemporaryDirectory() as directory:
         write_tokenizer(tokenizer, Path(directory))
         opened: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)

@@ -146,8 +146,11 @@ def check_name(name: str) -> None:
         )
 
 
-def make(name: str, rows: Rows, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def make(
+    name: str, rows: Rows, overrides: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """{tasks, groups, group_map} as lm-eval's evaluator takes them, of a task or group that `check_name` knows.
+    metadata: for tasks that make their own prompts.
 
     Raises MissingRows, and InputError for a task that cannot be made of these rows, needs pictures or sound, or runs
     what the model writes.
@@ -156,7 +159,9 @@ def make(name: str, rows: Rows, overrides: Mapping[str, Any]) -> dict[str, Any]:
     entries = dict(index()) if _is_whole(name) else TaskIndex.build([TASKS_DIR])  # this one knows tags, which are slow
     try:
         with reading_from(rows):
-            built = TaskFactory().build(entries[name], overrides=dict(overrides), registry=entries)
+            built = TaskFactory(meta=dict(metadata or {})).build(
+                entries[name], overrides=dict(overrides), registry=entries
+            )
     except InputError:
         raise
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -52,17 +52,18 @@ class LmSettings(Settings):
 @dataclass
 class Prepared:
     """tasks: as lm-eval's evaluator takes them; tokens: of each text of the requests, by text, filled as the first
-    model reads them."""
+    model reads them; left_out: why, by task."""
 
     tasks: dict[str, Any]
     tokenizer: Any
     tokens: dict[str, np.ndarray] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class LmEvalTask(Task):
     """A task of TASKS; its data lies in the study's data folder."""
 
-    Chosen = LmSettings
+    Chosen: ClassVar[type[Settings]] = LmSettings
     cuts_all = True  # evaluated also where every prompt is cut, as the paper does SCROLLS
 
     def __init__(self, name: str, context: TaskContext) -> None:
@@ -78,7 +79,7 @@ class LmEvalTask(Task):
     def data_hash(self) -> str:
         """The file's SHA-256. Also checks rows against their layout: the first rows of a large file; `prepare` checks
         all."""
-        _require(self.name)
+        require(self.name)
         path = self._file()
         status = path.stat()
         return _hash_of(path, self.name, self.spec.data, status.st_size, status.st_mtime_ns)
@@ -116,7 +117,7 @@ class LmEvalTask(Task):
         return max_length, new_tokens
 
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
-        _silence()
+        silence()
         from .harness import hf_tokenizer, local_task
 
         rows = read_rows(self._file(), self.name, self.spec.data)
@@ -130,6 +131,7 @@ class LmEvalTask(Task):
         from .harness import AnswerTooLong, CountingLM, PromptsTooLong, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
+        model.check_length(max_length)
         lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, self.chosen.batch_size, new_tokens)
         lm.tokens, lm.cuts_all = prepared.tokens, self.cuts_all
         # bars of its own, which know nothing of the whole; an exception still comes through
@@ -180,7 +182,7 @@ class NamedTask(LmEvalTask):
     """`lm_eval:NAME`: any task or group of lm-eval, its data lm_eval/DATASET/CONFIG/SPLIT.jsonl below the data
     folder."""
 
-    Chosen = NamedSettings
+    Chosen: ClassVar[type[Settings]] = NamedSettings
     cuts_all = False
 
     def __init__(self, name: str, context: TaskContext) -> None:
@@ -188,13 +190,13 @@ class NamedTask(LmEvalTask):
         self.known_as = name.partition(":")[2]
 
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"num_fewshot": self.chosen.num_fewshot}
+        return super().settings() | {"num_fewshot": getattr(self.chosen, "num_fewshot", 0)}  # RULER has none
 
     @cached_property
     def _made(self) -> tuple[dict[str, Any], list[Path]]:
         """The task as lm-eval's evaluator takes it, and the files that it read."""
-        _require(self.name)
-        _silence()
+        require(self.name)
+        silence()
         from .named import Rows, check_name, make
 
         check_name(self.known_as)
@@ -270,9 +272,10 @@ def _metrics(results: Mapping[str, Any]) -> dict[str, float | None]:
     return values
 
 
-def _require(task: str) -> None:
-    if find_spec("lm_eval") is None:
-        raise InputError(f"{task}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
+def require(task: str, package: str = "lm_eval") -> None:
+    """Raises InputError where a package of the extra is not installed."""
+    if find_spec(package) is None:
+        raise InputError(f"{task}: {package} is not installed: pip install 'linear-scaling[eval]'")
 
 
 @lru_cache(maxsize=64)
@@ -282,7 +285,7 @@ def _hash_of(path: Path, task: str, data: str, size: int, mtime_ns: int) -> str:
     return sha256(path)
 
 
-def _silence() -> None:
+def silence() -> None:
     """Silence lm-eval's warnings of each task's defaults and the bars of `datasets`; the result counts what matters."""
     import datasets
 

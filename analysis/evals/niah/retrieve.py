@@ -21,6 +21,8 @@ from arch.model.cache import DecodeCache
 from arch.model.decode import generate_tokens
 from flops.state import decode_state
 
+from ..hf_model import HfModel
+
 if TYPE_CHECKING:
     from analysis.evals.model import LoadedModel
 
@@ -33,6 +35,8 @@ STATE_SHARE = 0.2  # of a GPU's free memory
 
 def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
     """Greedy continuations of these cells' prompts, which have equal lengths in tokens, cut after their first line."""
+    if isinstance(model.model, HfModel):
+        return [_generate_whole(model, model.model, prompts, cell, max_new_tokens) for cell in cells]
     answers: dict[int, str] = {}
     for batch in batches(cells, rows_at_once(model, cells[0].n_tokens + max_new_tokens)):
         with model.reading():
@@ -40,6 +44,16 @@ def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]
             questions = _tensor(np.stack([cells[i].question_ids for i in batch]), model)
             answers |= zip(batch, _complete(model, questions, state, max_new_tokens), strict=True)
     return [answers[i] for i in range(len(cells))]
+
+
+def _generate_whole(model: LoadedModel, hf: HfModel, prompts: Prompts, cell: Cell, max_new_tokens: int) -> str:
+    """The answer of transformers' own `generate` to the whole prompt."""
+    ids = prompts.ids(cell)
+    model.check_length(len(ids) + max_new_tokens)
+    with model.reading():
+        written = hf.generate(_tensor(ids, model)[None], max_new_tokens)[0].tolist()
+    text = model.tokenizer.decode_bytes(written).lstrip()
+    return text.partition(b"\n")[0].decode(errors="replace").strip()
 
 
 def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:

@@ -249,6 +249,9 @@ def test_extrapolation_scores_the_same_tokens_at_every_length(
                 nats += nats_of(model, np.asarray(corpus.validation[first : first + length + 1]))[start + at - first :]
         assert values["n_tokens_scored"] == len(nats) == longest * len(starts)
         assert values[f"perplexity@{length}"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+        scored = [corpus.validation[start + 1 : start + 1 + longest] for start in starts]
+        n_bytes = sum(len(corpus.tokenizer.decode_bytes(tokens)) for tokens in scored)
+        assert values[f"bits_per_byte@{length}"] == pytest.approx(sum(nats) / math.log(2) / n_bytes, rel=1e-5)
     assert values["perplexity_avg"] == pytest.approx(np.mean([values[f"perplexity@{n}"] for n in lengths]))
     assert bool(values["warnings"]) == (model.config.arch == "llama")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import analysis.evals.worker
+import analysis.evals.model
 from analysis.claims import claimed
 from analysis.evals.matrix import CurrentResults, Matrix, read_current
 from analysis.evals.matrix import matrix_of as expand
@@ -58,7 +58,7 @@ def study(tmp_path: Path) -> StudySpec:
 def test_everything_missing_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are loaded once for both tasks, and requests are prepared once for all models."""
     study, counts = write_study(tmp_path), Counter[str]()
-    load, prepare = analysis.evals.worker.load_guarded, Tiny.prepare
+    load, prepare = analysis.evals.model.load_guarded, Tiny.prepare
 
     def counted_load(*given: Any) -> Any:
         counts["load"] += 1
@@ -68,7 +68,7 @@ def test_everything_missing_is_evaluated_once(tmp_path: Path, monkeypatch: pytes
         counts["prepare"] += 1
         return prepare(*given)
 
-    monkeypatch.setattr(analysis.evals.worker, "load_guarded", counted_load)
+    monkeypatch.setattr(analysis.evals.model, "load_guarded", counted_load)
     monkeypatch.setattr(Tiny, "prepare", counted_prepare)
     matrix = matrix_of(study)
     assert len(matrix.pairs) == len(missing(matrix)) == 8

@@ -87,6 +87,33 @@ def test_generate(arch, saved):
     assert torch.equal(both[1, 40:], hf.generate(prompt[:1, :33], do_sample=False, **options)[0, 33:])
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_vectors_in_the_place_of_ids_and_a_returned_state(arch, saved):
+    """inputs_embeds in a pass, its gradients, and in generation; generation goes on from what a call returned."""
+    path, model = saved[arch]
+    hf, ids = auto(path), tokens(model.model_config)[:, :20]
+    vectors = hf.get_input_embeddings()(ids).detach().requires_grad_()
+    kept = []
+    handle = hf.get_input_embeddings().register_forward_hook(lambda module, given, made: kept.append(made))
+    made = hf(ids, labels=ids).loss
+    handle.remove()
+    (wanted,) = torch.autograd.grad(made, kept)
+    (gradient,) = torch.autograd.grad(hf(inputs_embeds=vectors, labels=ids).loss, [vectors])
+    assert torch.equal(gradient, wanted) and wanted.abs().sum() > 0
+    with torch.no_grad():
+        assert torch.equal(hf(ids).logits, hf(inputs_embeds=vectors).logits)
+    greedy = {"do_sample": False, "eos_token_id": None}
+    whole = hf.generate(ids, max_new_tokens=8, **greedy)
+    assert torch.equal(hf.generate(inputs_embeds=vectors, max_new_tokens=8, **greedy), whole[:, 20:])
+    first = hf.generate(ids, max_new_tokens=4, return_dict_in_generate=True, **greedy)
+    state = first.past_key_values
+    assert torch.equal(hf.generate(first.sequences, past_key_values=state, max_new_tokens=4, **greedy), whole)
+    with torch.no_grad():
+        after = hf(ids[:, :12], use_cache=True).state
+        rest = hf(ids[:, 12:], past_key_values=after).logits
+    torch.testing.assert_close(rest, hf(ids).logits[:, 12:], rtol=1e-4, atol=1e-5)
+
+
 def test_a_longer_context_is_the_same_model(saved):
     """Raising it to read more tokens must not move what depends on the one trained at (cosFormer2's filter)."""
     for arch in ARCHS:
@@ -139,6 +166,10 @@ def test_what_is_not_supported_is_refused(saved):
     for name in ("position_ids", "inputs_embeds", "output_hidden_states", "seq_idx", "cu_seq_lens_q"):
         with pytest.raises(InputError, match=name):
             hf(ids, **{name: torch.ones(2, 70)})
+    with pytest.raises(InputError, match=r"inputs_embeds has shape \[2, 70, 3\]: give \[B, T, "):
+        hf(inputs_embeds=torch.ones(2, 70, 3))
+    with pytest.raises(InputError, match="give input_ids or inputs_embeds"):
+        hf()
     hf(ids, output_attentions=False, return_dict=True)
 
 

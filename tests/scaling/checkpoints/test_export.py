@@ -213,6 +213,41 @@ def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
         assert sample["resps"][0][0] == answer
 
 
+def test_a_push_is_a_revision_by_step(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's own client, where no hub is; then what it is asked for."""
+    import huggingface_hub
+    from typer.testing import CliRunner
+
+    from scaling.checkpoints.export import push
+    from scaling.cli.main import app
+
+    words = ["export", str(checkpoint), str(tmp_path / "my model"), "--push", "me/models"]
+    shown = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert shown.exit_code == 0 and "would be revision step3 of me/models" in shown.stdout, shown.output
+    assert "nothing was written" in shown.stdout and not (tmp_path / "my model").exists()
+    shown = CliRunner().invoke(app, [*words[:-1], "no/such/name"])
+    assert isinstance(shown.exception, InputError) and "is no OWNER/NAME" in str(shown.exception)
+    export_hf(checkpoint, tmp_path / "my model")
+    monkeypatch.setattr(
+        huggingface_hub, "HfApi", lambda: huggingface_hub.hf_api.HfApi("http://127.0.0.1:9", token="se")
+    )
+    with pytest.raises(InputError, match=r"--push me/models: not uploaded .*hf upload me/models .* --revision step3"):
+        push(tmp_path / "my model", "me/models", 3)
+
+    asked: list[Any] = []
+
+    class Hub:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *words, **more: asked.append((name, *words, more)) or self
+
+        commit_url = "https://hub/commit"
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    assert push(tmp_path / "my model", "me/models", 3) == "https://hub/commit"
+    assert [name for name, *_ in asked] == ["create_repo", "create_branch", "upload_folder"]
+    assert asked[0][-1]["private"] and asked[1][-1]["branch"] == asked[2][-1]["revision"] == "step3"
+
+
 @pytest.mark.parametrize("dtype, wanted", [(None, "bf16"), ("bf16", "bf16"), ("fp32", "fp32")])
 def test_weights_are_the_checkpoints(tmp_path: Path, checkpoint: Path, dtype: str | None, wanted: str) -> None:
     result = export_hf(checkpoint, tmp_path / "new" / "out", dtype)
