@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 41  # of the method and of the tables: raise it with every change of either, so that fits are made anew
-REPORT_VERSION = 46  # of the page: raise it with every change of what a report shows, so that it is drawn again
+REPORT_VERSION = 47  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -124,9 +124,9 @@ def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) 
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
-def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Reported:
+def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper: Path | None = None) -> Reported:
     """report/index.html, its tables as files (report/tables/*), and report/figures/*.png where Chrome is installed,
-    from results/. Fits first if need be.
+    from results/; figures and tables for a paper into the folder `paper`. Fits first if need be.
 
     What is drawn already is left alone, but with `force`, and where only the browser for the pictures was missing.
     """
@@ -150,31 +150,35 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
 
-    manifest = read_manifest(directory)
+    manifest, is_drawn, missing = read_manifest(directory), False, None
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
         missing = manifest["no_pictures"]
-        if missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found():
-            return Reported(directory / "index.html", False, missing)
+        is_drawn = missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found()
+    if is_drawn and paper is None:
+        return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
     from analysis.report.page import Study, page
     from analysis.report.runs import provenance_facts
 
     tables = read_tables(results)
-    content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
-    with new_directory(directory, content, kind="report") as temporary:
-        name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
-        larger = None if study.set_results else source.forecast()
-        costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
-        came = source.provenance()
-        provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}
-        provenance |= provenance_facts(fits, came)
-        provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
-        beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
-        made = page(Study(name, fits, tables, *beside))
-        made.write(temporary)
-        content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
-    return Reported(directory / "index.html", True, content["no_pictures"])
+    name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
+    larger = None if study.set_results else source.forecast()
+    costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
+    came = source.provenance()
+    provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}
+    provenance |= provenance_facts(fits, came)
+    provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
+    beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
+    made = page(Study(name, fits, tables, *beside))
+    if not is_drawn:
+        content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
+        with new_directory(directory, content, kind="report") as temporary:
+            made.write(temporary)
+            missing = content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
+    if paper is not None:
+        made.write_paper(paper)
+    return Reported(directory / "index.html", not is_drawn, missing)
 
 
 def read_tables(results: Path) -> RunTable:

@@ -32,8 +32,8 @@ def import_allowed(module: str) -> ModuleType:
 
 
 def modules_of(tasks: Iterable[str]) -> list[str]:
-    """The modules of the evaluation tasks that are named module:task."""
-    return [module for module, colon, _ in (task.partition(":") for task in tasks) if colon]
+    """The modules of the evaluation tasks that are named module:task; lm_eval:NAME is a task of our own."""
+    return [module for module, colon, _ in (task.partition(":") for task in tasks) if colon and module != "lm_eval"]
 
 
 def _reason(module: str, error: BaseException) -> str:

@@ -1,9 +1,10 @@
 """Whole training steps of our models beside other packages' models of the same shape, on one GPU.
 
     python -m benchmarks.models --model llama,hgrn2 --size 4x128,8x256 --vocab-size 257 --peers all
+    python -m benchmarks.models --model hgrn2-3to1 --study hybrids --peers fla-hgrn2-3to1
 
-Options and figures are those of `python -m arch.bench --model`. A peer has the shape of the first architecture, and is
-timed as its users run it, without a graph. model_peers.py says what each peer is.
+Options and figures are those of `python -m arch.bench --model`; --study names hybrids. A peer has the shape of the
+first architecture, and is timed as its users run it, without a graph. model_peers.py says what each peer is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from arch.bench import whole_model
 from arch.bench.steps import Training
 from arch.config import ModelConfig
 from arch.errors import InputError
+from scaling.study.file import register_architectures
 
 from .model_peers import PEERS, make_peer
 
@@ -44,6 +46,7 @@ def make(model: str, config: ModelConfig, options: argparse.Namespace) -> Traini
 
 def parser() -> argparse.ArgumentParser:
     reader = whole_model.parser("python -m benchmarks.models", __doc__)
+    reader.add_argument("--study", help="a study file: its hybrids and plugins have names here too")
     reader.add_argument(
         "--peers", default="all", help="other packages' models, comma-separated, or all: " + ", ".join(PEERS)
     )
@@ -52,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    register_architectures([], options.study)
     chosen = list(cases(options))
     whole_model.check(options)
     whole_model.measure_all(options, chosen, make, without_graphs=PEERS)

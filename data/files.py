@@ -228,13 +228,21 @@ def new_directory(path: Path, manifest: dict[str, Any], kind: str = "directory")
         raise
 
 
-def seal_directory(temporary: Path, path: Path, manifest: dict[str, Any], kind: str = "directory") -> None:
-    """Checksum and fsync every file below `temporary`, write its manifest last, and rename it to `path`."""
-    files = {}
-    for file in sorted(p for p in temporary.rglob("*") if p.is_file()):
-        with open(file, "rb+") as handle:
-            os.fsync(handle.fileno())
-        files[str(file.relative_to(temporary))] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+def seal_directory(
+    temporary: Path,
+    path: Path,
+    manifest: dict[str, Any],
+    kind: str = "directory",
+    files: dict[str, dict[str, Any]] | None = None,
+) -> None:
+    """Checksum and fsync every file below `temporary`, write its manifest last, and rename it to `path`. files: bytes
+    and sha256 of all of them by name, where their writers have done so."""
+    if files is None:
+        files = {}
+        for file in sorted(p for p in temporary.rglob("*") if p.is_file()):
+            with open(file, "rb+") as handle:
+                os.fsync(handle.fileno())
+            files[str(file.relative_to(temporary))] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
     for folder in (p for p in temporary.rglob("*") if p.is_dir()):
         fsync_dir(folder)
     kill_point(kind)

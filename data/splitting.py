@@ -25,6 +25,7 @@ from data.tokenizer import Tokenizer
 
 BATCH_BYTES = 1 << 19  # text tokenised at a time
 DRAWS = 1 << 64
+EXPANSION = 4  # bytes of text a compressed one: 2.6 to 4.0 measured with gzip, xz, zstd and bzip2 on English text
 Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
 
 
@@ -159,11 +160,14 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
     return clean(settings.clean, texts, temporary, report)
 
 
-def bytes_to_read(settings: CorpusSettings) -> int | None:
-    """Bytes of the text that one reading passes through; None where a compressed file hides them."""
+def bytes_to_read(settings: CorpusSettings, guess: bool = False) -> int | None:
+    """Bytes of the text that one reading passes through; None where a compressed file hides them, unless they may be
+    guessed by its size, and where that is unknown too."""
     total = 0
     for stream in settings.streams:
         n_bytes = source_bytes(stream.source)
+        if n_bytes is None and guess and (stored := stored_bytes(stream.source)) is not None:
+            n_bytes = EXPANSION * stored
         if n_bytes is None:
             return None
         total += n_bytes if stream.max_bytes is None else min(n_bytes, stream.max_bytes)

@@ -271,7 +271,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
     )
     rows = [{"where": "GPU, training", "what": key, "bytes": value} for key, value in lines.items()]
     disk = {f"checkpoint_{dtype}": checkpoint_bytes(cfg, dtype) for dtype in ("bf16", "fp32")}
-    disk["training_state"] = state_bytes(cfg, how.zero_stage)
+    disk["training_state"] = state_bytes(cfg)
     rows += [{"where": "disk", "what": key, "bytes": value} for key, value in disk.items()]
     decode = None
     if all(entry.state is not None for entry in entries_of(cfg)):

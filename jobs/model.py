@@ -13,22 +13,24 @@ class Resources:
     """What each element of an array requests. `reasons` says why, by field name: what --explain prints."""
 
     nodes: int
-    tasks_per_node: int  # one process each: a GPU, or on CPU nodes a share of the cores
+    tasks_per_node: int  # of a run, one process each: a GPU, or on CPU nodes a share of the cores
     gpus_per_node: int  # 0: CPU
     cpus_per_task: int
     memory_mb: int | None  # of a node; None: the partition's default
     minutes: int
     expected_requeues: int = 0  # of a run longer than the partition's time limit
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
+    at_once: int = 1  # runs, or workers of an evaluation, side by side on a node
 
     @property
     def world_size(self) -> int:
+        """The processes of a run."""
         return self.nodes * self.tasks_per_node
 
 
 @dataclass(frozen=True)
 class ArrayJob:
-    """One sbatch: an array whose element k works through the runs `elements[k]`, one after another."""
+    """One sbatch: an array whose element k works through the runs `elements[k]`, `resources.at_once` at a time."""
 
     name: str  # corpus, train-0, eval-0, finish: safe as a file name
     kind: str  # corpus, train, eval, finish
@@ -38,6 +40,7 @@ class ArrayJob:
     after: tuple[tuple[str, str], ...] = ()  # (name of a job of this plan, afterok | afterany | aftercorr)
     longest_s: float = 0.0  # expected of its longest element; 0: of minutes, or as long as the corpus takes
     total_s: float = 0.0  # of all elements
+    work_s: float = 0.0  # of all runs: more where some are side by side
 
 
 @dataclass(frozen=True)

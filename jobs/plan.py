@@ -62,18 +62,19 @@ def make_plan(
     *,
     corpus: bool,
     finish: bool,
+    text_bytes: int | None = None,
     max_array_size: int = MAX_ARRAY_SIZE,
     tokens: Tokens | None = None,
 ) -> JobPlan:
-    """The jobs of `needs`; with `corpus` a job that prepares them first, with `finish` fits and report at the end.
-    `tokens`: of evaluations; held-out loss alone without it.
+    """The jobs of `needs`; with `corpus` a job that prepares them first, of `text_bytes` of text (None: unknown), with
+    `finish` fits and report at the end. `tokens`: of evaluations; held-out loss alone without it.
 
     Raises InputError where no node of the cluster can do it.
     """
     jobs: list[ArrayJob] = []
     profile, request = estimator.profile, study.jobs.of_kind
     if corpus:
-        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus")), ((),)))
+        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus"), text_bytes), ((),)))
     trains = _trainings([need for need in needs if need.train], study, estimator, max_array_size)
     if corpus:
         trains = [job if job.after else replace(job, after=(("corpus", "afterok"),)) for job in trains]
@@ -144,13 +145,12 @@ def _branch_arrays(
     ranks = [[[branches[trunk][k] for trunk in element] for element in trunks.elements] for k in range(number)]
     packed = [[run for rank in ranks for run in rank[i]] for i in range(len(trunks.elements))]
     elements = [pieces(element) for element in packed]
-    if max(sum(piece.seconds for piece in element) for element in elements) > estimator.profile.pack_minutes * 60.0:
+    if max(map(seconds_of, elements)) > estimator.profile.pack_minutes * 60.0:
         arrays = [[pieces(element) for element in rank] for rank in ranks]
     else:
         arrays = [elements]
     for held in arrays:
-        longest = max(held, key=lambda element: sum(piece.seconds for piece in element))
-        yield _array("", "train", _resources(longest, estimator), held)
+        yield _array("", "train", _resources(max(held, key=seconds_of), estimator), held)
 
 
 def train_arrays(
@@ -180,7 +180,7 @@ def train_arrays(
     for pieces in shapes.values():
         elements += pack(pieces, together_s)
     arrays: dict[Resources, list[list[Piece]]] = {}
-    for element in sorted(elements, key=lambda pieces: -sum(piece.seconds for piece in pieces)):
+    for element in sorted(elements, key=seconds_of, reverse=True):
         arrays.setdefault(_resources(element, estimator), []).append(element)
     jobs: list[ArrayJob] = []
     for resources, held in arrays.items():
@@ -190,9 +190,11 @@ def train_arrays(
 
 
 def _array(name: str, kind: str, resources: Resources, elements: Sequence[Sequence[Piece]]) -> ArrayJob:
-    seconds = [sum(piece.seconds for piece in element) for element in elements]
+    seconds = [seconds_of(element) for element in elements]
     names = tuple(tuple(piece.name for piece in element) for element in elements)
-    return ArrayJob(name, kind, resources, names, longest_s=max(seconds), total_s=sum(seconds))
+    work_s = sum(piece.seconds for element in elements for piece in element)
+    used = replace(resources, at_once=min(resources.at_once, max(map(len, elements))))
+    return ArrayJob(name, kind, used, names, longest_s=max(seconds), total_s=sum(seconds), work_s=work_s)
 
 
 def eval_arrays(
@@ -209,33 +211,38 @@ def eval_arrays(
     spare = max(0, estimator.profile.eval_elements - len(shapes))
     target = estimator.profile.pack_minutes * 60.0
     for pieces in shapes.values():
-        seconds = sum(piece.seconds for piece in pieces)
-        most = min(len(pieces), 1 + math.floor(spare * seconds / total) if total else 1)
-        n_elements = min(most, math.ceil(seconds / target)) if target else most
+        seconds, at_once = sum(piece.seconds for piece in pieces), pieces[0].estimate.resources.at_once
+        most = min(math.ceil(len(pieces) / at_once), 1 + math.floor(spare * seconds / total) if total else 1)
+        n_elements = min(most, math.ceil(seconds / at_once / target)) if target else most
         elements = spread(pieces, max(1, n_elements))
-        longest = max(elements, key=lambda element: sum(piece.seconds for piece in element))
+        longest = max(elements, key=seconds_of)
         for chunk in _chunks(elements, max_array_size):
             yield _array("", "eval", _resources(longest, estimator), chunk)
 
 
+def seconds_of(element: Sequence[Piece]) -> float:
+    """Until an element's last piece ends: each begins, in their order, where as many as run at once leave room."""
+    ends = [0.0] * element[0].estimate.resources.at_once
+    for piece in element:
+        heapq.heapreplace(ends, ends[0] + piece.seconds)
+    return max(ends)
+
+
 def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
-    """Bins of at most `target_s` expected seconds, first fit, longest first; longer pieces and those whose limit the
-    study fixed are alone."""
-    closed: list[list[Piece]] = []
-    bins: list[list[Piece]] = []
-    room: list[float] = []
+    """Bins of pieces of one `_shape`, first fit, longest first. A bin ends within `target_s` expected seconds,
+    or with the piece that it began with, if that takes longer. Pieces whose limit the study fixed come after no other.
+    """
+    bins: list[tuple[float, list[float], list[Piece]]] = []  # when it must end, when its places are free, what it holds
     for piece in sorted(pieces, key=lambda other: -other.seconds):
-        if piece.estimate.fixed or piece.seconds > target_s / 2:
-            closed.append([piece])
-            continue
-        fit = next((i for i, left in enumerate(room) if left >= piece.seconds), None)
-        if fit is None:
-            bins.append([piece])
-            room.append(target_s - piece.seconds)
+        for limit, ends, held in bins:
+            if len(held) < len(ends) if piece.estimate.fixed else ends[0] + piece.seconds <= limit:
+                heapq.heapreplace(ends, ends[0] + piece.seconds)
+                held.append(piece)
+                break
         else:
-            bins[fit].append(piece)
-            room[fit] -= piece.seconds
-    return closed + bins
+            ends = [0.0] * (piece.estimate.resources.at_once - 1)
+            bins.append((max(target_s, piece.seconds), [*ends, piece.seconds], [piece]))
+    return [held for _, _, held in bins]
 
 
 def spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
@@ -259,12 +266,14 @@ def _resources(element: Sequence[Piece], estimator: ResourceEstimator) -> Resour
     first = element[0].estimate
     if first.fixed or len(element) == 1:
         return first.resources
-    return estimator.limited(_together(first, sum(piece.seconds for piece in element), len(element))).resources
+    return estimator.limited(_together(first, seconds_of(element), len(element))).resources
 
 
 def _together(largest: ResourceEstimate, seconds: float, number: int) -> ResourceEstimate:
-    """Of `number` pieces like `one`, the largest, after one another."""
-    why = f"{duration(seconds)} expected of {number} one after another, the first of them: {largest.why}"
+    """Of `number` pieces, of which this is the largest: one after another, or as many at once as fit."""
+    at_once = largest.resources.at_once
+    how = " one after another" if at_once == 1 else f", {min(number, at_once)} at once"
+    why = f"{duration(seconds)} expected of {number}{how}, the first of them: {largest.why}"
     return replace(largest, seconds=seconds, why=why if number > 1 else largest.why)
 
 
@@ -277,24 +286,18 @@ def _evaluations_of(
     estimator: ResourceEstimator,
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
-    estimates: dict[tuple[str, ...], ResourceEstimate] = {}
-    longest, number, total = 0.0, 0, 0.0
-    for element in job.elements:
-        seconds, pieces = 0.0, 0
-        for run in (runs[name] for name in element):
-            kind = run.kind
-            estimates[kind] = evaluation(kind)
-            evaluated = len(run.checkpoint_steps)  # of these at most as long
-            seconds += estimates[kind].seconds * evaluated
-            pieces += evaluated
-        total += seconds
-        longest, number = max((longest, number), (seconds, pieces))
+    elements = [
+        [Piece(run, evaluation(runs[run].kind)) for run in element for _ in runs[run].checkpoint_steps]
+        for element in job.elements
+    ]
     largest = max(
-        estimates.values(),
+        (piece.estimate for element in elements for piece in element),
         key=lambda estimate: (estimate.resources.memory_mb or 0, estimate.resources.cpus_per_task, estimate.seconds),
     )
-    resources = estimator.limited(_together(largest, longest, number), minutes).resources
-    return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),), longest, total)
+    longest = max(elements, key=seconds_of)
+    resources = estimator.limited(_together(largest, seconds_of(longest), len(longest)), minutes).resources
+    made = _array(name, "eval", resources, elements)  # of each run a checkpoint takes at most as long
+    return replace(made, elements=job.elements, after=((job.name, "aftercorr"),))
 
 
 def _chunks(elements: Sequence[list[Piece]], size: int) -> Iterator[Sequence[list[Piece]]]:

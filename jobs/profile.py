@@ -21,8 +21,10 @@ gpus_per_node: 8            # 0, the default: runs train on CPUs
 cpus_per_node: 128
 memory_gb_per_node: 2000    # 10^9 bytes; left out: the partition's default memory is not overridden
 gpu: h100                   # h100, h200, a100 (or cpu): its peak and memory, for times and sizes
+# memory_gb_per_gpu: 40     # where it is not the 80 (h100, a100) or 141 (h200) of that kind
 # gpu_type: h100            # as SLURM calls it, where a job must say it
 # ask_gpus: gres            # --gres=gpu:N instead of --gpus-per-node=N
+# whole_nodes: true         # the site gives nodes as a whole: runs that need a part of one share it
 
 partition: gpu
 # account: my-project
@@ -117,7 +119,7 @@ def _checked(profile: Cluster, where: str) -> Cluster:
         raise InputError(
             f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU, or leave out one of the two"
         )
-    gpu_keys = sorted({"gpu", "gpu_type", "ask_gpus"} & profile.model_fields_set)
+    gpu_keys = sorted({"gpu", "gpu_type", "ask_gpus", "memory_gb_per_gpu"} & profile.model_fields_set)
     if gpu_keys and "gpus_per_node" not in profile.model_fields_set and profile.gpu != "cpu":
         raise InputError(
             f"{where}: {gpu_keys[0]} without gpus_per_node, so that runs would train on CPUs: give gpus_per_node"

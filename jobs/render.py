@@ -6,6 +6,7 @@ numbers and checked words alone, and run ids are read from a file at run time.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from arch.arguments import plugin_words
 from arch.errors import InputError
 from scaling.study.jobs_schema import Cluster
 
-from .model import ArrayJob
+from .model import ArrayJob, Resources
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -58,6 +59,7 @@ class ScriptContext:
     only: tuple[str, ...] = ()  # of those that take runs: --only ...
     retry: bool = False  # train on the runs that failed
     plugins: tuple[str, ...] = ()  # of the study, which no run's record may name by itself
+    python_path: str = ""  # PYTHONPATH where the study is submitted: some sites hand no environment on to a job
 
     @property
     def study_arguments(self) -> list[str]:
@@ -73,16 +75,15 @@ def job_name(context: ScriptContext, job: ArrayJob) -> str:
 def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
     profile, resources = context.profile.of_kind(job.kind), job.resources
-    log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
+    log = f"logs/{job.name}_{'%A_%a' if is_array(job) else '%j'}.log"
     options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append"]
     options.append("--requeue" if profile.requeue else "--no-requeue")
-    options += [f"--nodes={resources.nodes}", f"--ntasks-per-node={resources.tasks_per_node}"]
+    options += [f"--nodes={resources.nodes}", f"--ntasks-per-node={resources.at_once * resources.tasks_per_node}"]
     options += [f"--cpus-per-task={resources.cpus_per_task}", f"--time={resources.minutes}"]
     if resources.memory_mb is not None:
         options.append(f"--mem={resources.memory_mb}M")
     if resources.gpus_per_node:
-        count = f"{profile.gpu_type}:{resources.gpus_per_node}" if profile.gpu_type else str(resources.gpus_per_node)
-        options.append(f"--gpus-per-node={count}" if profile.ask_gpus == "gpus-per-node" else f"--gres=gpu:{count}")
+        options.append(_gpus_option(profile, resources.gpus_per_node))
     if is_array(job):
         limit = f"%{job.throttle}" if job.throttle else ""
         options.append(f"--array=0-{len(job.elements) - 1}{limit}")
@@ -90,6 +91,21 @@ def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     words = ((name, getattr(profile, name)) for name in ("partition", "account", "qos", "constraint"))
     options += [f"--{name}={word}" for name, word in words if word is not None]
     return options + list(profile.sbatch)
+
+
+def _gpus_option(profile: Cluster, number: int) -> str:
+    count = f"{profile.gpu_type}:{number}" if profile.gpu_type else str(number)
+    return f"--gpus-per-node={count}" if profile.ask_gpus == "gpus-per-node" else f"--gres=gpu:{count}"
+
+
+def _srun(profile: Cluster, resources: Resources) -> list[str]:
+    """srun with what all steps of a job ask for: beside others only for a share of the node."""
+    words = ["srun", *profile.srun, f"--cpus-per-task={resources.cpus_per_task}"]
+    if resources.at_once > 1:
+        words.append("--exact")
+        words += [f"--mem={resources.memory_mb // resources.at_once}M"] if resources.memory_mb is not None else []
+        words += [_gpus_option(profile, resources.tasks_per_node)] if resources.gpus_per_node else []
+    return words
 
 
 def is_array(job: ArrayJob) -> bool:
@@ -103,7 +119,7 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
             raise InputError(f"{str(path)!r}: a line break in a path: rename it, batch scripts are read by lines")
     profile = context.profile.of_kind(job.kind)
     python = [*profile.container, profile.python or context.python]
-    srun, cpus = ["srun", *profile.srun], f"--cpus-per-task={job.resources.cpus_per_task}"
+    srun = _srun(profile, job.resources)
     try:
         return (
             _templates(profile.templates)
@@ -116,8 +132,9 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
                 sbatch=sbatch_options(context, job),
                 srun=quote_all(srun),
                 python=quote_all(python),
-                python_here=quote_all([*srun, "--nodes=1", "--ntasks=1", cpus, *python] if profile.srun else python),
+                python_here=quote_all([*srun, "--nodes=1", "--ntasks=1", *python] if profile.srun else python),
                 environment=profile.environment,
+                python_path=os.pathsep.join(filter(None, [str(context.paths.code), context.python_path])),
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,
                 retry=context.retry,

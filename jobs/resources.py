@@ -26,6 +26,7 @@ from .speed import Kind, Measured, Speed, device_of, expected, speed_of
 
 PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
 START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
+CORPUS_BYTES_PER_S = 1e7  # 10.9e6 to 16.3e6 measured on two cores: docs/research/corpus-pace.md
 READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
 LIMITS = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)  # minutes: jobs of one limit share an array
 MIB = 1 << 20
@@ -70,7 +71,7 @@ class ResourceEstimator:
         reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         return self._checked(
-            run.run_id, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes)
+            run.run_id, self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes)
         )
 
     def evaluate(
@@ -99,15 +100,22 @@ class ResourceEstimator:
         reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
         resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(known, tokens)}"
-        name = f"evaluation of {run.run_id}"
-        return self._checked(name, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes))
+        return self._checked(
+            f"evaluation of {run.run_id}",
+            self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes),
+        )
 
-    def single(self, kind: str, asked: ResourceRequest) -> Resources:
-        """Corpus and finish: one process, without a GPU."""
+    def single(self, kind: str, asked: ResourceRequest, text_bytes: int | None = None) -> Resources:
+        """Corpus and finish: one process, without a GPU. text_bytes: of the corpus; None: unknown."""
         longest = int(self.profile.max_hours * 60)
-        why = {"minutes": "the partition's limit: the corpus is read only once", "nodes": "one process"}
+        why = {"minutes": "the partition's limit: how much text there is, is not known", "nodes": "one process"}
         if kind == "finish":
             longest, why["minutes"] = min(60, longest), "fits and report take minutes"
+        elif text_bytes is not None:
+            seconds = text_bytes / CORPUS_BYTES_PER_S
+            why["minutes"] = f"{text_bytes / 1e6:,.0f} MB of text at {CORPUS_BYTES_PER_S / 1e6:g} MB/s"
+            needed = math.ceil((START_S + seconds * self.profile.time_factor) / 60)
+            longest = next((limit for limit in LIMITS if needed <= limit < longest), longest)
         if asked.minutes:
             why["minutes"] = ASKED
         memory = _asked_mib(asked)
@@ -262,11 +270,32 @@ class ResourceEstimator:
             f"{PROCESS_BYTES / 1e9:g} GB each",
         )
 
+    def _shared(self, resources: Resources) -> Resources:
+        """Of whole nodes, where the site gives these: what fits on one side by side, and all of its GPUs."""
+        profile, wanted = self.profile, resources
+        if not profile.whole_nodes:
+            return resources
+        at_once = profile.cpus_per_node // (wanted.tasks_per_node * wanted.cpus_per_task)
+        if profile.gpus_per_node:
+            at_once = min(at_once, profile.gpus_per_node // wanted.tasks_per_node)
+        if profile.memory_gb_per_node is not None and wanted.memory_mb:
+            at_once = min(at_once, int(profile.memory_gb_per_node * 1e9 / MIB) // wanted.memory_mb)
+        at_once = 1 if wanted.nodes > 1 else max(1, at_once)
+        memory = None if wanted.memory_mb is None else at_once * wanted.memory_mb
+        why = wanted.reasons | {"nodes": f"{wanted.reasons['nodes']}; {at_once} fit side by side on a whole node"}
+        return replace(
+            wanted,
+            gpus_per_node=profile.gpus_per_node,
+            memory_mb=memory,
+            at_once=at_once,
+            reasons=why if at_once > 1 else wanted.reasons,
+        )
+
     def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:
         """Raises InputError where no node of the cluster can give it."""
         profile, resources = self.profile, estimate.resources
         memory = None if profile.memory_gb_per_node is None else int(profile.memory_gb_per_node * 1e9 / MIB)
-        cores = resources.tasks_per_node * resources.cpus_per_task
+        cores = resources.at_once * resources.tasks_per_node * resources.cpus_per_task
         for what, wanted, available, key in (
             ("nodes", resources.nodes, profile.nodes, "nodes"),
             ("GPUs a node", resources.gpus_per_node, profile.gpus_per_node, "gpus_per_node"),

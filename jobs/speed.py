@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from arch.amounts import counted
@@ -41,7 +41,9 @@ class Measured:
 
 def device_of(profile: Cluster) -> Device:
     """A GPU of the cluster, or on CPU nodes one core."""
-    return DEVICES[profile.gpu if profile.gpus_per_node else "cpu"]
+    device = DEVICES[profile.gpu if profile.gpus_per_node else "cpu"]
+    own = profile.memory_gb_per_gpu if profile.gpus_per_node else None
+    return device if own is None else replace(device, memory_bytes=own * 1e9)
 
 
 def expected(run: RunSpec, world_size: int, profile: Cluster) -> Pace:

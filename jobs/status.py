@@ -59,8 +59,8 @@ def job_rows(submitted: Sequence[Submission], elements: Iterable[Element]) -> li
             if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
             if element.state in FAILED:
-                index = "" if element.index is None else f"_{element.index}"
-                row["logs"].append(str(entry.submission.path / "logs" / f"{entry.job.name}{index}.log"))
+                number = element.job_id if element.index is None else f"{element.job_id}_{element.index}"
+                row["logs"].append(str(entry.submission.path / "logs" / f"{entry.job.name}_{number}.log"))
     return list(rows.values())
 
 
@@ -97,9 +97,9 @@ def _row(row: dict[str, Any], entry: QueueEntry | None, states: Mapping[str, str
         row["state"] = "requeued" if element.restarts or row["step"] else "queued"
         row["reason"], row["node"] = element.reason or None, None
         return row
-    ahead = [run for run in items(entry) if states.get(run, "done") not in ENDED]
-    if ahead[0] != row["run_id"]:
-        row["state"], row["reason"] = "queued", f"waits for {ahead[0]} in the same job"
+    left = [run for run in items(entry) if states.get(run, "done") not in ENDED]
+    if row["run_id"] not in left[: entry.job.resources.at_once]:
+        row["state"], row["reason"] = "queued", f"waits for {left[0]} in the same job"
     else:
         row["state"], row["node"] = "running", element.nodes or row["node"]
     return row

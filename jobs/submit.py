@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | N
         only=() if only is None else ("--only", only),
         retry=retry,
         plugins=tuple(study.plugins),
+        python_path=os.environ.get("PYTHONPATH", ""),
     )
 
 

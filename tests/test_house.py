@@ -52,7 +52,7 @@ ALLOWED = {
     ),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
-    "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
+    "scaling.trainer": ("analysis.evals", "scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
     "scaling.bundle": ("scaling.rundir", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
     "scaling.check": ("scaling.study", "arch", "flops"),
@@ -120,8 +120,8 @@ ALLOWED = {
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
     ),
-    "analysis.figures": (*LIGHT, "analysis.labels"),
-    "analysis.pages": ("analysis.table_files",),
+    "analysis.figures": (*LIGHT, "analysis.labels", "data.files"),
+    "analysis.pages": ("analysis.table_files", "data.files"),
     "analysis.report": (
         *(
             "analysis.fits",
@@ -145,6 +145,7 @@ ALLOWED = {
             "arch.config",
             "arch.errors",
             "arch.registry",
+            "data.vocabulary",
             "flops",
             "scaling.study.rate_law",
         ),
@@ -193,7 +194,7 @@ ALLOWED = {
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
-    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
+    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits", "scaling.study"),
     "scaling": (),
 }
 

@@ -13,6 +13,7 @@ from analysis.design.proposal import Price, Proposal, batch_of, decisive
 from arch import amounts
 from arch.errors import InputError
 from arch.registry import kinds_of, pattern_fields, plugins_of
+from data.vocabulary import BYTES, is_file
 from flops.ladder import Ladder
 from flops.quantity import quantity
 from flops.sizing import period_of
@@ -45,6 +46,7 @@ class Setting:
     batch: int | None = None  # tokens of a step that the law holds at
     warmup: tuple[int, int] | None = None  # fewest and most tokens that its runs had
     held_out: bool = False  # curves of held-out losses at checkpoints, else of training losses
+    tokenizer: str = BYTES
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
@@ -70,13 +72,15 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
     batches = batches_of(proposal, setting.context, setting.batch)
     kinds = [kind for arch in setting.archs for kind in kinds_of(arch)]
     patterns = {arch: fields for arch in setting.archs if (fields := pattern_fields(arch))}
+    source, tokenizer = _quoted(setting.source), setting.tokenizer
+    tokenizer = _quoted(tokenizer) if is_file(tokenizer) else tokenizer
     period = f", period: {math.lcm(*map(period_of, patterns))}" if patterns else ""
     lines = [
         f"name: {setting.name}",
         *(f"plugins: [{plugin}]" for plugin in [", ".join(plugins_of(kinds))] if plugin),
         *(["architectures:", *(f"  {name}: {json.dumps(patterns[name])}" for name in patterns)] if patterns else []),
         "out: out",
-        f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
+        f"corpus: {{source: {source}, tokenizer: {tokenizer}, validation_fraction: 0.03, epochs: 1.0}}",
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
         f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}{period}}}",
@@ -167,9 +171,7 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
     ]
 
 
-def _quoted(source: str) -> str:
-    if "\n" in source or '"' in source:
-        raise InputError(
-            f"--corpus: {source!r} cannot be written into a study file: give a path without quotes and line ends"
-        )
-    return f'"{source}"'
+def _quoted(text: str) -> str:
+    if "\n" in text or '"' in text:
+        raise InputError(f"{text!r} cannot be written into a study file: give a path without quotes and line ends")
+    return f'"{text}"'

@@ -1,6 +1,7 @@
 """All tasks by name, the presets that stand for several, and the scales of their scores.
 
-A task from outside of this package is named "module:task": the module has `make(task, context) -> Task`.
+`lm_eval:NAME` is any task of lm-eval. A task from outside of this package is named "module:task": the module has
+`make(task, context) -> Task`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from arch.outside import import_allowed
 
 from .lmeval import sets
 from .lmeval.rows import show_layout
-from .lmeval.task import LmEvalTask
+from .lmeval.task import LmEvalTask, NamedTask
 from .losses import WIKITEXT, Extrapolate, Perplexity, Validation
 from .niah.settings import VARIANTS
 from .niah.task import Niah
@@ -76,11 +77,20 @@ ENTRIES: dict[str, Entry] = {
         for name, task in sets.TASKS.items()
     },
 }
+NAMED = Entry(
+    NamedTask,
+    "any other task or group of lm-eval by its name there",
+    "lm_eval/",
+    "lm_eval/DATASET/CONFIG/SPLIT.jsonl below the data folder (no CONFIG where the data set has none), a JSON object a "
+    "line with the hub's columns; `scaling eval fetch FOLDER --tasks lm_eval:NAME` writes it",
+)
 PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **sets.PRESETS}
 
 
 def entry_of(task: str) -> Entry | None:
     """The entry of a task by the name that its results carry; None for a task from outside."""
+    if task.startswith("lm_eval:"):
+        return NAMED
     return ENTRIES.get(PERPLEXITY if re.fullmatch(rf"{PERPLEXITY}-[A-Za-z0-9_-]+", task) else task)
 
 
@@ -101,7 +111,7 @@ def expand(words: Iterable[str]) -> list[str]:
 def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The tasks among these words that read other texts than the corpus' held-out text, without those from outside."""
     of_corpus = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
-    return [name for name in expand(words) if name not in of_corpus and ":" not in name]
+    return [name for name in expand(words) if name not in of_corpus and entry_of(name)]
 
 
 def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
@@ -112,8 +122,9 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
     tasks: dict[str, Task] = {}
     for name in expand(words):
-        task = _make_outside(name, context) if ":" in name else _make(name, context)
-        if task.name in tasks or (":" in name and entry_of(task.name) is not None):
+        is_ours = entry_of(name) is not None
+        task = _make(name, context) if is_ours else _make_outside(name, context)
+        if task.name in tasks or (not is_ours and entry_of(task.name) is not None):
             raise InputError(
                 f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one"
             )
@@ -124,7 +135,7 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
 def _make(name: str, context: TaskContext) -> Task:
     entry = entry_of(name)
     assert entry is not None
-    if name not in ENTRIES and "file" not in context.settings.get(name, {}):
+    if ":" not in name and name not in ENTRIES and "file" not in context.settings.get(name, {}):
         raise InputError(
             f"evaluation.tasks: {name} is the perplexity of a text of your own: name it in "
             f"evaluation.settings.{name}.file{nearest(name, list(ENTRIES))}"

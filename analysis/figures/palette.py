@@ -28,13 +28,15 @@ def name_of(group: str) -> str:
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
     """A colour for each group: that of its architecture for its first points, other shades of it where dashes repeat.
-    Architectures without a registered colour get spare colours in turn, then those of architectures elsewhere."""
+    Architectures without a registered colour get spare colours in the order of their registration, whichever are drawn,
+    then those of architectures elsewhere; names that are not registered come after them in turn."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
     registered = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
     elsewhere = [known.color for known in ARCHITECTURES.values() if known.color]
     free = [color for color in (*SPARE_COLORS, *elsewhere) if color not in registered.values()]
-    spare = iter(free * len(archs))
-    colors = {arch: registered.get(arch) or next(spare) for arch in archs}
+    without = [arch for arch, known in ARCHITECTURES.items() if not known.color]
+    without += [arch for arch in archs if arch not in ARCHITECTURES]
+    colors = {arch: registered.get(arch) or free[without.index(arch) % len(free)] for arch in archs}
     points = list(dict.fromkeys(map(point_of, groups)))
     rounds = {group: points.index(point_of(group)) // len(DASHES) for group in groups}
     return {group: _shade(colors[arch_of(group)], SHADES[rounds[group] % len(SHADES)]) for group in groups}

@@ -16,7 +16,7 @@ import numpy as np
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
 from analysis.fits.fit import PARAMETRIC, Fit
-from analysis.fits.forms import PLAIN
+from analysis.fits.forms import FORMS, PLAIN
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, prepare
@@ -28,6 +28,7 @@ from analysis.forecast.stored import (
     Conventions,
     Fitted,
     Group,
+    HeldOutText,
     Largest,
     PredictedRun,
     Predictions,
@@ -38,6 +39,7 @@ from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
 from analysis.run_table import RunTable
 from arch.errors import InputError
+from data.files import read_manifest
 from flops import count_params, train_flops_per_token
 
 if TYPE_CHECKING:
@@ -46,27 +48,32 @@ if TYPE_CHECKING:
 
 SAME = 1e-6  # of C: runs that end together
 NO_RATE = "it had no learning rate when the others were predicted"
+IF_MISSED = ("the learning rate times 1/2 and 2", "another seed", "the losses that other forms of the surface predict")
 NOT_FITTED = "none of its runs is fitted"
 
 
 def predict(
-    study: StudySpec, runs: Sequence[RunSpec], fits: StudyFits, tables: RunTable, commit: str | None, place: int = 0
+    study: StudySpec, runs: Sequence[RunSpec], fits: StudyFits, tables: RunTable, program: Program, place: int = 0
 ) -> Predictions:
     """Predict `runs`, those of one round of the forecast, from the tables that `fits` were made from, and store it.
-    commit: of the program, where it is known. Raises InputError where no run can be fitted."""
+    Raises InputError where no run can be fitted."""
     table = grouped(replace(tables, name=study.name, settings=fits.settings))
     points, level = prepare(table, points=CURVES).groups, study.rounds[place].level
     done = table.runs[(table.runs["state"] == "done") & (table.runs["left_out"] == "")]
     text = float((done["n_tokens"] / done["epochs"]).min())  # of the training split
-    forecasts = {
-        group: forecast_of(points.get(group), fits.settings.form) for group in dict.fromkeys(map(_group, runs))
+    groups, form = list(dict.fromkeys(map(_group, runs))), fits.settings.form
+    forecasts = {group: forecast_of(points.get(group), form) for group in groups}
+    others = {
+        group: {name: forecast_of(points.get(group), name) for name in FORMS if name != form}
+        for group in groups
+        if not isinstance(forecasts[group], str)
     }
     laws = {law.group: law for law in fits.laws if law.approach == PARAMETRIC}
     predictions = Predictions(
         study=study.name,
         round=place + 1,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        program=Program(commit=commit),
+        program=program,
         inputs_hash=str(fits.inputs_hash),
         fitted=Fitted(
             n_runs=len(done),
@@ -77,14 +84,38 @@ def predict(
         settings=fits.settings,
         level=level,
         validation_tokens=study.evaluation.validation_tokens,
+        held_out=_held_out(study),
+        if_missed=IF_MISSED,
         groups={name: _about(known, points.get(name)) for name, known in forecasts.items()},
         runs=tuple(
             _predicted(run, points, forecasts[_group(run)], fits.settings, text, level, laws.get(_group(run)))
             for run in runs
         ),
     )
+    by_forms = tuple(
+        row.model_copy(update={"other_forms": _by_forms(others[row.group], row, text)}) if row.loss is not None else row
+        for row in predictions.runs
+    )
+    predictions = predictions.model_copy(update={"runs": by_forms})
     write_round(study, predictions)
     return predictions
+
+
+def _held_out(study: StudySpec) -> HeldOutText | None:
+    """None where the study's corpus is not here."""
+    manifest = read_manifest(study.directory / "corpus", verify=False, partial=True)
+    if manifest is None:
+        return None
+    split = manifest["splits"]["validation"]
+    hashes = tuple(str(shard["sha256"]) for shard in split["shards"])
+    return HeldOutText(tokens=split["tokens"], bytes=split["bytes"], sha256=hashes)
+
+
+def _by_forms(known: Mapping[str, rehearsal.Forecast | str], row: PredictedRun, text: float) -> dict[str, float]:
+    """The losses of a run by other forms, of those that its runs identify."""
+    at = row.n_params, row.read_at, min(row.read_at, text)
+    losses = {name: form.predict(*at).loss.value for name, form in known.items() if not isinstance(form, str)}
+    return {name: loss for name, loss in losses.items() if loss is not None and np.isfinite(loss)}
 
 
 def forecast_of(points: Points | None, form: str = PLAIN) -> rehearsal.Forecast | str:
@@ -137,6 +168,8 @@ def _predicted(
         arch=run.arch,
         group=_group(run),
         size=run.size,
+        seed=run.seed,
+        lr=None if run.is_pending else run.training.peak_lr,
         n_params=count_params(run.config).non_embedding,
         n_tokens=run.n_tokens,
         read_at=read_at,

@@ -33,7 +33,8 @@ class _Part(BaseModel):
 class PredictedRun(_Part):
     """One run that is to come. read_at: the tokens at which its loss lies; c: its FLOP there; loss: None where `reason`
     says why nothing is predicted; interval: None where `rests_on` says why there is none; drop: from the mean loss of
-    the largest fitted runs to `loss`."""
+    the largest fitted runs to `loss`; lr: its highest learning rate; other_forms: the loss by forms of the surface
+    beside that of the settings."""
 
     run_id: str
     spec_hash: str | None
@@ -49,6 +50,9 @@ class PredictedRun(_Part):
     reason: str | None = None
     drop: float | None = None
     rests_on: str | None = None
+    seed: int | None = None
+    lr: Positive | None = None
+    other_forms: dict[str, float] = {}
 
 
 class Largest(_Part):
@@ -66,7 +70,18 @@ class Group(_Part):
 
 
 class Program(_Part):
+    """code: digest of this program's packages as they were."""
+
     commit: str | None
+    code: str | None = None
+
+
+class HeldOutText(_Part):
+    """The held-out text that losses are read on; sha256: of its shards' files."""
+
+    tokens: int
+    bytes: int
+    sha256: tuple[str, ...]
 
 
 class Fitted(_Part):
@@ -83,7 +98,8 @@ class Conventions(_Part):
 
 
 class Predictions(_Part):
-    """What was predicted of one round, when, and from what; level: of the intervals."""
+    """What was predicted of one round, when, and from what; level: of the intervals; if_missed: what is tested of a run
+    whose loss lies outside of its interval."""
 
     study: str
     round: int = 1
@@ -95,6 +111,8 @@ class Predictions(_Part):
     settings: FitSettings
     level: Annotated[float, Field(gt=0, lt=1)]
     validation_tokens: int | None = None
+    held_out: HeldOutText | None = None
+    if_missed: tuple[str, ...] = ()
     groups: dict[str, Group]
     runs: Annotated[tuple[PredictedRun, ...], Field(min_length=1)]
 

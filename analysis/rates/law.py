@@ -73,7 +73,9 @@ def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = (), share: 
     terms, why = dict[str, list[Term]](), dict[str, str]()
     for arch in archs:
         try:
-            terms[arch] = terms_of([cell for cell in cells if cell.arch == arch], without)
+            of_arch = [cell for cell in cells if cell.arch == arch]
+            usable = [cell for cell in of_arch if cell.fitted is not None]
+            terms[arch] = terms_of(usable, without, len(of_arch) - len(usable))
         except InputError as error:
             why[arch] = str(error)
     rows = sorted(json.dumps(astuple(point)) for point in points)
@@ -137,17 +139,31 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> SeedNoise:
     return SeedNoise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof)
 
 
-def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
-    """The terms that the usable cells of an architecture determine. Raises InputError, which says what is missing.
+def lacking(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> str | None:
+    """Why no architecture of a sweep can have a law, whatever the losses of its runs will be; None where one can."""
+    runs_of: dict[str, dict[tuple[str, str, int, int], list[RatePoint]]] = {}
+    for point in points:
+        runs_of.setdefault(point.arch, {}).setdefault(point.cell, []).append(point)
+    why = ""
+    for cells in runs_of.values():
+        try:
+            terms_of([fit_cell(runs) for runs in cells.values()], without)
+            return None
+        except InputError as error:
+            why = str(error)
+    return why
+
+
+def terms_of(usable: Sequence[Cell], without: Sequence[Term] = (), n_unusable: int = 0) -> list[Term]:
+    """The terms that the usable cells of an architecture determine, beside which `n_unusable` have no best rate. Raises
+    InputError, which says what is missing.
 
     without: terms that are not wanted; the law then holds only for the values of them that were swept.
     """
-    usable = [cell for cell in cells if cell.fitted is not None]
     sizes = sorted({(cell.n_params, cell.size) for cell in usable})
     if len({n for n, _ in sizes}) < MIN_SIZES:
         named = ", ".join(name for _, name in sizes) or "none"
-        n_without = len(cells) - len(usable)
-        none = f"; {counted(n_without, 'cell has', 'cells have')} none" if n_without else ""
+        none = f"; {counted(n_unusable, 'cell has', 'cells have')} none" if n_unusable else ""
         raise InputError(
             f"a law needs a best rate inside the rates tried at {MIN_SIZES} sizes, and there are {len(sizes)} "
             f"({named}){none}"

@@ -165,7 +165,7 @@ def _title(fits: StudyFits, group: str | None, laws: Laws, column: int) -> str:
         return f"<b>All architectures</b>: {WHAT[column]}"
     quantity = list(SYMBOLS)[column]
     law, of_point = laws[group, quantity], fits.group(group).point
-    head = f"<b>{name_of(group)}</b>{'<br>' if of_point else '  '}" if column == 0 else ""
+    head = f"<b>{name_of(group)}</b>{':<br>' if of_point else ': '}" if column == 0 else ""
     return head + (f"{SYMBOLS[quantity]}: no law" if isinstance(law, str) else law.title)
 
 

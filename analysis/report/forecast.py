@@ -15,7 +15,7 @@ from analysis.figures.style import GREY, INK, dress
 from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.pages.cells import number, shown, signed
 from analysis.report.section import Section, Table
-from arch.amounts import count, counted_of
+from arch.amounts import byte_size, count, counted_of
 
 COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
@@ -126,7 +126,29 @@ def forecast_notes(forecast: ForecastRound) -> list[str]:
         if about.reason:
             lines.append(f"{name_of(group)}: nothing is predicted: {about.reason}.")
     rests = dict.fromkeys((outcome.run.group, outcome.run.size, outcome.run.rests_on) for outcome in forecast.outcomes)
-    return lines + [f"{name_of(group)} {size}: {why}." for group, size, why in rests if why]
+    return [*lines, *(f"{name_of(group)} {size}: {why}." for group, size, why in rests if why), *_registered(forecast)]
+
+
+def _registered(forecast: ForecastRound) -> list[str]:
+    """What was stored with the predictions beside them; nothing of those of earlier versions."""
+    stored, lines = forecast.predictions, list[str]()
+    for run in {(run.group, run.size): run for run in stored.runs if run.lr}.values():
+        forms = ", ".join(f"{loss:.4f} ({form.replace('_', '-')})" for form, loss in run.other_forms.items())
+        also = f"; other forms predict {forms}" if forms else ""
+        lines.append(f"{name_of(run.group)} {run.size}: learning rate {run.lr:.3g}{also}.")
+    if text := stored.held_out:
+        read, digests = stored.validation_tokens or text.tokens, ", ".join(digest[:16] for digest in text.sha256)
+        lines.append(
+            f"Losses are read on {read:,} of {text.tokens:,} held-out tokens ({byte_size(text.bytes)}, SHA-256 "
+            f"{digests}). Code: {stored.program.code}."
+        )
+    if stored.if_missed:
+        missed = [outcome.run.run_id for outcome in forecast.judged if not outcome.held]
+        lines.append(
+            f"Of a run outside of its interval is to be tested: {'; '.join(stored.if_missed)}"
+            + (f". Outside: {', '.join(missed)}." if missed else ".")
+        )
+    return lines
 
 
 def forecast_figure(forecast: ForecastRound) -> go.Figure | None:

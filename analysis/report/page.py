@@ -16,9 +16,10 @@ import plotly.graph_objects as go
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
+from analysis.figures.paper import write_paper
 from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
-from analysis.pages.export import write_tables
+from analysis.pages.export import write_latex, write_tables
 from analysis.pages.html import render
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
 from analysis.report.figures import figure_one, tokens_figure, validation_figure
@@ -78,6 +79,11 @@ class Page:
         """index.html, and tables/ beside it."""
         (directory / "index.html").write_text(self.html, encoding="utf-8")
         write_tables(directory / "tables", self.tables)
+
+    def write_paper(self, directory: Path) -> None:
+        """Figures in the widths of one column and of two (PDF, SVG), and tables/*.tex; other files there are kept."""
+        write_paper(self.figures, directory)
+        write_latex(directory / "tables", self.tables)
 
 
 def page(study: Study) -> Page:

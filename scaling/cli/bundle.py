@@ -244,7 +244,7 @@ def _unjudged(run: RunSpec, rundir: RunDir) -> str:
     of_sweep = rundir.path.parent.parent.name == "sweep" and rundir.status()["state"] != "failed"
     if not of_sweep or rundir.evaluation(run.n_steps, "validation").exists():
         return ""
-    return "not evaluated: `scaling sweep` does so once all its runs are trained"
+    return "not evaluated: `scaling sweep` first"
 
 
 def _unevaluated(request: Request) -> dict[str, str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..study.run import RunSpec
 
 CUT = "cut_lines"  # of the counts: nothing is left out
+NOT_READY = "no run can begin"
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 UNKNOWN = 1 << 62  # tokens of text whose size is not known
 
@@ -154,7 +155,7 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
         message = f"{request.study.origin}: {error}"
         if not data_later:
             raise InputError(message) from None
-        return [f"no run can begin: {message}"]
+        return [f"{NOT_READY}: {message}"]
 
 
 def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:

@@ -14,12 +14,13 @@ import typer
 
 from arch.arguments import file_to_write
 from arch.errors import InputError, choice
+from data.vocabulary import BYTES
 from flops.hardware import DEVICES, device_of
 from flops.quantity import MOST_GPUS, quantity, whole
 
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
-from .options import Architectures, AsJson, DryRun, print_json
+from .options import Architectures, AsJson, DryRun, print_json, several
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ Text = str | None
 class QuestionOptions(Architectures):
     """What is asked, of which architectures, and within which budget."""
 
-    arch: Annotated[list[str] | None, typer.Option(help="An architecture; repeatable.")] = None
+    arch: Annotated[list[str] | None, typer.Option(help="An architecture; repeatable, or several by commas.")] = None
     judge: Annotated[
         Text,
         typer.Option(
@@ -80,7 +81,7 @@ class QuestionOptions(Architectures):
 
     @property
     def archs(self) -> list[str]:
-        return self.arch or []
+        return several(self.arch)
 
     def lease(self) -> Lease:
         """What a study file's runs are counted into."""
@@ -117,11 +118,14 @@ class QuestionOptions(Architectures):
 class RunOptions:
     """What the runs of the study are trained on, and from which rates and sizes."""
 
-    corpus: Annotated[Text, typer.Option(help="Text of the study, as corpus.source of its file; read as bytes.")] = None
+    corpus: Annotated[Text, typer.Option(help="Text of the study, as corpus.source of its file.")] = None
+    tokenizer: Annotated[
+        str, typer.Option(help="bytes, cl100k_base, bpe:16384, a tokenizer.json, .., as corpus.tokenizer of its file.")
+    ] = BYTES
     corpus_tokens: Annotated[
         Text,
         typer.Option(
-            help="Tokens of the text, which no run exceeds; default: by its size, where known without reading."
+            help="Tokens of the text, which no run exceeds; default: by its size in bytes, where known without reading."
         ),
     ] = None
     context: Annotated[
@@ -213,19 +217,20 @@ def design(
     gpu, cores = device.unit == "GPU", len(os.sched_getaffinity(0))
     laws, swept = _laws(runs.lr_law, asked.archs)
     context, used = runs.context or (2048 if gpu else 256), 1 if gpu else cores
-    setting = Setting(output.name, asked.archs, runs.corpus or "stdlib:", context, gpu, used, held_out=gpu)
+    source = runs.corpus or "stdlib:"
+    setting = Setting(output.name, asked.archs, source, context, gpu, used, held_out=gpu, tokenizer=runs.tokenizer)
     if runs.lr_law is not None:
         folder = output.write.parent if output.write is not None else Path()
         setting = replace(setting, law=os.path.relpath(runs.lr_law, folder), model=swept.model, training=swept.training)
         setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
-    pilot = read_pilot(worlds.pilot, asked.archs) if worlds.pilot else None
+    pilot = read_pilot(worlds.pilot, asked.archs, runs.tokenizer) if worlds.pilot else None
     seed_noise, noise_source = worlds.noise(pilot)
     question = Question(
         ask=asked.ask,
         budget=amount,
         timed=asked.is_timed,
         device=device,
-        cap=min(_cap(runs.corpus, runs.corpus_tokens), _farthest(laws)),
+        cap=min(_cap(runs), _farthest(laws)),
         target=quantity(asked.target, "--target", 1e30) if asked.target else 0.0,
         seed_noise=seed_noise,
         text_noise=0.0 if gpu or pilot is not None else TEXT,  # the seeds of a pilot differ by their text too
@@ -273,6 +278,7 @@ def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, outpu
         **{
             "--wall-minutes": asked.wall_minutes,
             "--corpus": runs.corpus,
+            "--tokenizer": runs.tokenizer != BYTES,
             "--lr-law": runs.lr_law,
             "--write": output.write,
         },
@@ -290,20 +296,21 @@ def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, outpu
     judged.check()
 
 
-def _cap(corpus: str | None, tokens: str | None) -> float:
+def _cap(runs: RunOptions) -> float:
     """Tokens of text that a run may read once."""
-    if tokens is not None:
-        return quantity(tokens, "--corpus-tokens", 1e15)
-    if corpus is None:
+    if runs.corpus_tokens is not None:
+        return quantity(runs.corpus_tokens, "--corpus-tokens", 1e15)
+    if runs.corpus is None:
         return math.inf
-    n_bytes = _bytes_of(corpus)
-    if n_bytes is None:
-        gone = "" if Path(corpus).exists() or ":" in corpus else "is not here, and "
-        raise InputError(
-            f"--corpus {corpus}: {gone}how many tokens it has is not known before it is read: give --corpus-tokens"
-        )
+    n_bytes = _bytes_of(runs.corpus)
     if n_bytes == 0:
-        raise InputError(f"--corpus {corpus}: is empty: give the text that runs shall read")
+        raise InputError(f"--corpus {runs.corpus}: is empty: give the text that runs shall read")
+    if n_bytes is None or runs.tokenizer != BYTES:
+        gone = "" if Path(runs.corpus).exists() or ":" in runs.corpus else "is not here, and "
+        when = "before it is read" if runs.tokenizer == BYTES else f"before {runs.tokenizer} has encoded it"
+        raise InputError(
+            f"--corpus {runs.corpus}: {gone}how many tokens it has is not known {when}: give --corpus-tokens"
+        )
     return 0.97 * n_bytes
 
 

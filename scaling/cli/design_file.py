@@ -17,8 +17,12 @@ from .design_pilot import read_pilot
 from .planning import runs_by_arch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from analysis.design.optimum import Budget
     from analysis.design.worlds import Noise, Prior
+
+    from ..study.run import RunSpec
 
 WORLDS = 200
 
@@ -78,7 +82,9 @@ def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStu
     if any(run.point for run in runs):
         raise InputError(f"{study.path}: its axes make it several studies: judge a file of each point")
     runs_of, vocabulary = runs_by_arch(runs, study.fit), {run.arch: run.config.vocab_size for run in runs}
-    priors: dict[str, Prior] = read_pilot(pilot, list(runs_of), others=True).priors if pilot else {}
+    priors = dict[str, "Prior"]()
+    if pilot:
+        priors = read_pilot(pilot, list(runs_of), study.corpus.tokenizer, others=True).priors
     if pilot and not priors:
         raise InputError(f"--pilot {pilot}: has no runs of {', '.join(runs_of)}: leave it out")
     others = pooled(list(priors.values()))
@@ -91,11 +97,24 @@ def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStu
         budgets[arch] = budgets_of(of_arch, [prior.draw(random) for _ in range(WORLDS)])
         half_a[arch] = expect(of_arch, vocabulary[arch], noise, prior=prior).half_a
     stages, notes = stages_of(study, lease)
+    notes += decay_lines(runs)
     archs_of: dict[str, list[str]] = {}
     for arch, prior in priors.items():
         archs_of.setdefault(prior.source, []).append(arch)
     notes = [*(f"worlds of {', '.join(archs)}: {source}" for source, archs in archs_of.items()), *notes]
     return JudgedStudy(study.path, budgets, half_a, stages, lease, notes)
+
+
+def decay_lines(runs: Sequence[RunSpec]) -> list[str]:
+    """What weight decay by a recipe comes to in these runs, and what its constant decides."""
+    taus = [run.rate.timescale for run in runs if run.rate is not None and run.rate.timescale is not None]
+    if not taus:
+        return []
+    return [
+        f"weight decay by the recipe: weights average over {min(taus):.2g} to {max(taus):.2g} of a run's tokens (tau); "
+        f"half of recipe.timescale makes every weight decay twice as high, twice of it half as high: what either costs "
+        f"is not known before runs of one size are trained at all three"
+    ]
 
 
 def show_judged(judged: JudgedStudy) -> str:

@@ -16,15 +16,14 @@ from flops import train_flops_per_token
 from flops.hardware import Device
 from flops.pace import START_S, start_of
 
+from ..rundir.directory import VALIDATION
 from ..study.cost import pace_of
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from ..study.sweep import sweep_of
-from .evaluation import planned_tokens
+from .evaluation import eval_tasks, planned_tokens
 from .gpu_sharing import ROOM, SHARE, gains_of, runs_together
 from .request import Request
-
-HELD_OUT = "validation"  # the evaluation that every checkpoint has
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,14 @@ def stages_of(study: StudySpec, lease: Lease) -> tuple[list[Stage], list[str]]:
 
 
 def _tokens_of(study: StudySpec) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """{run id: {task: tokens of an evaluation}} of the grid and the forecast; those of tasks whose data are not here
-    are not known."""
-    try:
-        return planned_tokens(Request(study)), []
-    except InputError as error:
-        return {}, [f"evaluations: of the held-out loss alone ({error})"]
+    """{run id: {task: tokens of an evaluation}} of the grid and the forecast, and a note on tasks of which they are not
+    known."""
+    request = Request(study)
+    tokens = planned_tokens(request, data_later=True)
+    known = {task for of_run in tokens.values() for task in of_run}
+    unknown = [task.name for task in eval_tasks(request) if task.name not in known]
+    why = "their data are not here, or they do not say what they read"
+    return tokens, [f"evaluations: without {', '.join(unknown)}: {why}"] if unknown else []
 
 
 def _stage(
@@ -82,7 +83,7 @@ def _stage(
     for run in runs:
         whole = start_of(lease.device) + run.trained_steps * pace_of(run, lease.device).step_seconds
         steps = whole / gains.get(run.run_id, 1.0)
-        read = tokens.get(run.run_id, {HELD_OUT: study.evaluation.validation_tokens})
+        read = tokens.get(run.run_id, {VALIDATION: study.evaluation.validation_tokens})
         evals = len(run.checkpoint_steps) * math.fsum(pace.seconds(task, run, n) for task, n in read.items())
         training, evaluation = training + steps, evaluation + evals
         family = run.trunk or run.run_id

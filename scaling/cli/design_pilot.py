@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arch.errors import InputError
+from data.vocabulary import portable
 
 if TYPE_CHECKING:
     from analysis.design.worlds import Prior
@@ -20,9 +21,9 @@ class Pilot:
     seeds: float | None
 
 
-def read_pilot(study: str, archs: list[str], others: bool = False) -> Pilot:
-    """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture. others:
-    whether it may have no runs of an architecture, which has no prior then."""
+def read_pilot(study: str, archs: list[str], tokenizer: str, others: bool = False) -> Pilot:
+    """Read a pilot study. Raises InputError where its tokens are of another tokenizer, or its runs do not determine the
+    surface of an architecture. others: whether it may have no runs of an architecture, which has no prior then."""
     import numpy as np
 
     from analysis.design.worlds import Prior
@@ -35,8 +36,8 @@ def read_pilot(study: str, archs: list[str], others: bool = False) -> Pilot:
     from .options import FittedOptions
 
     request = FittedOptions(study=study, as_json=True).request()
-    if (tokenizer := request.study.corpus.tokenizer) != "bytes":
-        raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
+    if portable(own := request.study.corpus.tokenizer) != portable(tokenizer):
+        raise InputError(f"--pilot {study}: its tokens are of {own}, and the design's of {tokenizer}: leave it out")
     try:
         source = of_runs(of_studies([request], None), None)
     except InputError as error:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from analysis.design.worlds import BEND
 from arch.amounts import count, flop
 from arch.errors import InputError
-from data.vocabulary import BYTES
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import train_flops_per_token
 from flops.hardware import Device
@@ -85,7 +84,7 @@ def design(question: Question, report: Callable[[str, float], None]) -> dict[str
     from analysis.design.worlds import Noise, Scenario, World, literature
 
     archs = question.setting.archs
-    vocabulary = vocabulary_of(BYTES)
+    vocabulary = vocabulary_of(question.setting.tokenizer)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
     cost = prices.flops()
     noise = Noise(question.seed_noise, question.bend, question.text_noise, question.laws)

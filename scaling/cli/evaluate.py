@@ -188,7 +188,7 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
-    from analysis.evals.registry import ENTRIES, PRESETS, entry_of, expand, layout_of
+    from analysis.evals.registry import ENTRIES, NAMED, PRESETS, entry_of, expand, layout_of
 
     task_names = named(rows, "--rows")
     layouts = {name: layout_of(name) for name in expand(task_names or ENTRIES)}
@@ -203,6 +203,7 @@ def list_tasks(
         return print("\n\n".join(f"{name}: {layout}" for name, layout in layouts.items()))
     print(text_table(("task", "about", "needs"), [(n, entry.about, entry.needs or "") for n, entry in ENTRIES.items()]))
     notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
+    notes.append(f"lm_eval:NAME: {NAMED.about}")
     print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))
 
 

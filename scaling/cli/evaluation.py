@@ -8,7 +8,6 @@ nothing beside its held-out loss imports nothing of the tasks before it is evalu
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
@@ -24,10 +23,11 @@ from arch.amounts import counted_of
 from arch.errors import InputError, nearest
 from flops.tables import duration
 
-from ..rundir.memory import keep_freed_memory
+from ..rundir.directory import VALIDATION
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from ..study.cost import expected_work
 from ..study.file import PACKAGED
+from ..trainer.process import set_numerics, set_threads
 from .passing import Passing
 from .request import Request
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from analysis.evals.planning import Pace
     from analysis.evals.results import Result
     from analysis.evals.task import Reader, Task, TaskContext
-
-
-VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
 
 
 @dataclass(frozen=True)
@@ -204,21 +201,14 @@ def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | Non
     """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
     start = time.perf_counter()
     threads = max(run.training.threads for run in request.runs)
-    os.environ.update(thread_environment(threads))
+    set_threads(threads)
     import torch
 
     from analysis.evals.worker import Worker
-    from arch.no_compiler import keep_from_the_compiler
-    from arch.products import multiply_in_fp32
 
-    multiply_in_fp32()
-    matrix = eval_matrix(request, options)
-    torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        keep_from_the_compiler()
-    else:
-        keep_freed_memory()
+    set_numerics(device, threads)
+    matrix = eval_matrix(request, options)
     worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, start)
     worker.work(matrix)
     for name, reason in matrix.refused.items():

@@ -111,7 +111,8 @@ class RowOptions:
     """Which rows of a table are fitted, and what its columns mean."""
 
     columns: Annotated[
-        Text, typer.Option(help='Name the columns, as n_params="Model Size",flops=C; default: by their names.')
+        Text,
+        typer.Option(help='Name the columns, as n_params="Model Size",run=model+lr; default: by their names.'),
     ] = None
     where: Annotated[list[str] | None, typer.Option(help='Keep these rows, as "loss<5"; repeatable.')] = None
     group: Annotated[Text, typer.Option(help="Fit each value of this column, or of several by commas, by itself.")] = (
@@ -194,7 +195,7 @@ def runs(
 @app.command()
 @with_options
 def table(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV, TSV, JSONL, JSON array or Parquet.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV, TSV, JSONL, JSON array, Parquet or .xlsx.")],
     rows: RowOptions,
     options: FitOptions,
     output: Output,

@@ -29,12 +29,13 @@ def fit_stage(request: Request, force: bool = False) -> StudyFits:
     return result.fits
 
 
-def report_stage(request: Request, force: bool = False) -> Path:
-    """report/index.html of the whole study. Raises InputError as fit_stage does."""
+def report_stage(request: Request, force: bool = False, paper: Path | None = None) -> Path:
+    """report/index.html of the whole study; figures and tables for a paper into the folder `paper`. Raises InputError
+    as fit_stage does."""
     from analysis.stage import report
 
     check_results(request)
-    result = report(request.study, runs_at_stored_rates(request), force)
+    result = report(request.study, runs_at_stored_rates(request), force, paper)
     request.say(
         ("report: written" if result.fresh else "report: nothing to do") + _beside(request, request.study.report)
     )

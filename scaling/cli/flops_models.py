@@ -27,14 +27,16 @@ from flops.sizing import Measure, aspect_of, best, flops_under, matches, missed,
 from flops.study_sizes import study_yaml
 from flops.tables import FORMATS, emit, format_of, warn
 
-from .options import Architectures
+from .options import Architectures, several
 
 app = application(
     "Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its convention. "
     "Numbers may be written as 1.3B, 410M, 70_000 or 1e22."
 )
 Text = str | None
-Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; repeatable; default: all.")]
+Archs = Annotated[
+    list[str] | None, typer.Option("--arch", help="Architecture; repeatable, or several by commas; default: all.")
+]
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
 Unit = Annotated[Text, typer.Option(help="Unit of the compute: flop or pfday.")]
@@ -96,7 +98,7 @@ class ShapesOptions(Architectures):
     def named(self) -> list[str]:
         """The architectures that were named. Raises InputError for an unknown one."""
         self.load()
-        return [arch_of(name) for name in self.archs or []]
+        return [arch_of(name) for name in several(self.archs)]
 
     def changes(self) -> dict[str, Any]:
         """Fields of the configuration that the options state."""
@@ -386,7 +388,7 @@ def budget(
     flops = compute(c, unit, "--compute")
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     laws = load_laws(law)
-    rows = buy(laws, flops, batch, [resolved(name) for name in archs or []])
+    rows = buy(laws, flops, batch, [resolved(name) for name in several(archs)])
     if not extrapolate:
         refuse_far(laws, flops, rows)
     messages = warnings(laws, rows)

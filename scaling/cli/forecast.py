@@ -14,9 +14,9 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import VALIDATION, RunDir
 from ..rundir.prepare import at_stored_rate, record_prediction
-from ..rundir.versions import git_commit
+from ..rundir.versions import git_commit, program_digest
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from .fitting import check_results, fit_stage
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
     from analysis.forecast.outcome import ForecastRound
     from analysis.forecast.stored import Predictions
-
-VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def _predict_round(request: Request, fits: StudyFits | None, place: int) -> None
     """Predict and store all runs of a round: the first from `fits`, the study's own, later ones from fits of the grid
     and the rounds before. Called within `request.writing`."""
     from analysis.forecast.predict import predict as predictions_of
-    from analysis.forecast.stored import path_of
+    from analysis.forecast.stored import Program, path_of
     from analysis.source.run_directories import RunDirectories
     from analysis.stage import fits_of, read_tables
 
@@ -172,7 +170,8 @@ def _predict_round(request: Request, fits: StudyFits | None, place: int) -> None
     else:
         tables = read_tables(study.results)
     assert fits is not None
-    predictions = predictions_of(study, request.forecast_runs(place), fits, tables, git_commit(), place)
+    program = Program(commit=git_commit(), code=program_digest())
+    predictions = predictions_of(study, request.forecast_runs(place), fits, tables, program, place)
     for row in predictions.runs:  # of those that are prepared, or wait in a queue
         record_prediction(RunDir(study.directory / "runs" / row.run_id), predictions.digest(row))
     n_predicted = sum(row.loss is not None for row in predictions.runs)

@@ -154,6 +154,11 @@ def write_option_file(option: str, path: Path, text: str) -> None:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None
 
 
+def several(values: list[str] | None) -> list[str]:
+    """Of an option that is repeatable, or takes several by commas."""
+    return [part.strip() for value in values or () for part in value.split(",")]
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1))
 

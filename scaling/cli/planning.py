@@ -4,6 +4,8 @@ evaluations, and what the fits of its runs cannot determine.
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.fits.settings import MIN_CROSSINGS
 from arch.amounts import count, counted, flop
 from arch.errors import InputError
+from arch.registry import pattern_fields
+from data.vocabulary import BYTES
 from flops import count_params, train_flops_per_token
 from flops.tables import duration
 from jobs.expected import Expected, expected_time
@@ -31,9 +35,11 @@ if TYPE_CHECKING:
     from analysis.design.check import Run
 
     from ..study.schema import Fit
+    from ..study.spec import StudySpec
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
+LEAST_SIZES = 3  # of a law of N_opt, by any approach
 
 
 def outstanding(request: Request) -> list[str]:
@@ -93,7 +99,7 @@ def outlook(request: Request) -> list[str]:
     """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
     fitted = [run for run in request.runs if not run.is_forecast]
     lines = evaluation_time(request)
-    lines += [*fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
+    lines += [*fit_notes(fitted), *design_notes(fitted, request.study)] if fitted else []
     return lines + Waiting.of(request).lines(request)
 
 
@@ -106,26 +112,30 @@ def fit_notes(runs: Sequence[RunSpec]) -> list[str]:
         sizes.setdefault(run.arch, set()).add(run.size)
         seeds.setdefault(run.kind, set()).add(run.seed)
     lines = []
-    if few := [arch for arch, own in sizes.items() if len(own) <= MIN_CROSSINGS]:
+    if few := [arch for arch, own in sizes.items() if len(own) < LEAST_SIZES]:
+        lines.append(f"fits: {', '.join(few)} can have no law of N_opt: it takes {LEAST_SIZES} sizes")
+    if few := [arch for arch, own in sizes.items() if LEAST_SIZES <= len(own) <= MIN_CROSSINGS]:
         lines.append(
-            f"fits: {', '.join(few)} can have no law of N_opt: the curves of {MIN_CROSSINGS} pairs of neighbouring "
-            f"sizes must cross"
+            f"fits: {', '.join(few)} can have no law of N_opt by the envelope, which needs {MIN_CROSSINGS} pairs of "
+            f"neighbouring sizes whose curves cross; the parametric surface and isoFLOP may give one"
         )
     if all(len(own) == 1 for own in seeds.values()):
         lines.append("fits: no size has two seeds: no intervals")
     return lines
 
 
-def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
-    """A line for each architecture whose exponent of N_opt these runs will not determine well enough, and what would;
-    a single one where there are too many runs to look at, or where axes make them several studies."""
+def design_notes(runs: Sequence[RunSpec], study: StudySpec) -> list[str]:
+    """A line for each architecture whose exponent of N_opt these runs may give, and will not determine well enough, and
+    the command that proposes other runs for their compute; a single one where there are too many runs to look at, or
+    where axes make them several studies."""
     if len(runs) > MOST_CHECKED or any(run.point for run in runs):
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
         return [f"design: not checked ({why}): docs/design.md"]
     from analysis.design.check import WIDE_A, expect
     from analysis.design.worlds import TEXT, Noise
 
-    runs_of, vocabulary = runs_by_arch(runs, fit), {run.arch: run.config.vocab_size for run in runs}
+    fit, vocabulary = study.fit, {run.arch: run.config.vocab_size for run in runs}
+    runs_of = {arch: of for arch, of in runs_by_arch(runs, fit).items() if len({run.size for run in of}) >= LEAST_SIZES}
     means, noise = (0.0, 0.0), Noise()
     if fit.loss == "train_smoothed":
         means, noise = (float(fit.smoothing_tokens), fit.smoothing_fraction), Noise(text=TEXT)
@@ -136,7 +146,9 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
-        if expected.half_a > WIDE_A:
+        if math.isinf(expected.half_a):
+            lines.setdefault(f"no law of N_opt: {expected.remedy}", []).append(arch)
+        elif expected.half_a > WIDE_A:
             width = f"about ±{expected.half_a:.2f}" if expected.half_a < LINEAR else f"±{LINEAR} or worse"
             text = f"the exponent of N_opt will be known to {width} (limit {WIDE_A})"
             text += f": {expected.remedy}" if expected.remedy else ""
@@ -144,10 +156,24 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     noted = [f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()]
     if noted:
         noted.append(
-            f"design: computed to first order, for noise between seeds of {noise.seed:.2%} of the loss; "
-            f"scaling design simulates whole studies, whose intervals may be narrower or wider, and proposes one"
+            f"design: computed to first order, for noise between seeds of {noise.seed:.2%} of the loss; intervals of "
+            f"whole studies may be narrower or wider. For the same compute `{design_command(runs, study)}` proposes "
+            f"sizes, tokens and seeds by simulating such studies"
         )
     return noted
+
+
+def design_command(runs: Sequence[RunSpec], study: StudySpec) -> str:
+    """The command that proposes another study of the compute of these runs."""
+    archs, first = list(dict.fromkeys(run.arch for run in runs)), runs[0]
+    spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
+    least = min(count_params(run.config).non_embedding for run in runs)
+    words = ["--arch", ",".join(archs), "--budget", flop(spent), "--context", str(first.config.context_length)]
+    words += ["--least-size", count(least)]
+    words += ["--tokenizer", study.corpus.tokenizer] if study.corpus.tokenizer != BYTES else []
+    words += ["--device", "cpu"] if first.training.precision == "fp32" else []
+    words += ["--study", str(study.path)] if study.plugins or any(map(pattern_fields, archs)) else []
+    return shlex.join(["scaling", "design", *words])
 
 
 def runs_by_arch(runs: Sequence[RunSpec], fit: Fit) -> dict[str, list[Run]]:
@@ -171,23 +197,28 @@ def runs_by_arch(runs: Sequence[RunSpec], fit: Fit) -> dict[str, list[Run]]:
 
 
 def evaluation_time(request: Request) -> list[str]:
-    """A line on the time of all planned evaluations; none where the tasks' data or the corpus are not there to know."""
+    """A line on the time of the evaluations that are missing; none where none is, and where the tasks' data or the
+    corpus are not there to know."""
     try:
         tokens = planned_tokens(request)
     except InputError:
         return []
     pace, seconds, n_checkpoints = pace_here(request), 0.0, 0
     for run in request.runs:
-        n_checkpoints += len(run.checkpoint_steps)
-        for task, n_tokens in tokens[run.run_id].items():
-            seconds += pace.seconds(task, run, n_tokens) * len(run.checkpoint_steps)
+        evals = request.rundir(run).path / "evals"
+        for step in run.checkpoint_steps:
+            missing = [task for task in tokens[run.run_id] if not (evals / f"{step:08d}" / f"{task}.json").exists()]
+            n_checkpoints += bool(missing)
+            seconds += sum(pace.seconds(task, run, tokens[run.run_id][task]) for task in missing)
     known = {task for of_run in tokens.values() for task in of_run}
     unknown = [
         word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in known
     ]
+    if not n_checkpoints:
+        return []
     workers = at_once(request.study.jobs.parallel, 1)
     return [
-        f"all evaluations are expected to take about {duration(seconds / workers)} here: "
+        f"evaluations are expected to take about {duration(seconds / workers)} here: "
         f"{counted(n_checkpoints, 'checkpoint')}, {counted(workers, 'worker')} ({pace.basis})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     ]

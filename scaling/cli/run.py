@@ -13,12 +13,12 @@ from arch.amounts import counted_of
 from data.settings import shown_source
 
 from ..study.plan import show_plan
-from .corpus import check_corpus, data_stage, reads_text
+from .corpus import NOT_READY, check_corpus, data_stage, reads_text
 from .evaluation import check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
 from .forecast import Waiting, forecast_rounds, predict_missing
 from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
-from .planning import TimedPlan, outlook, outstanding, timed_plan
+from .planning import TimedPlan, evaluation_time, outlook, outstanding, timed_plan
 from .request import Request
 from .sweep import is_pending, sweep_line, sweep_stage
 from .training import check_architectures, check_trunks, prepare_runs, train_argv, train_stage
@@ -126,8 +126,13 @@ def plan_command(study: RunsOptions) -> None:
     """
     request = study.request()
     made = _planned(request, data_later=True)
-    print_json(made.to_dict()) if study.as_json else print(show_plan(made.plan))
-    study.say_next("run")
+    if study.as_json:
+        return print_json(made.to_dict())
+    print(show_plan(made.plan))
+    if any(line.startswith(NOT_READY) for line in made.plan.warnings):
+        return print(f"next: correct what the warnings say, then `{study.command('run')}`")
+    is_left = made.expected.n_runs or evaluation_time(request) or Waiting.of(request).lines(request)
+    study.say_next("run" if is_left else "status")
 
 
 def _planned(request: Request, data_later: bool) -> TimedPlan:
@@ -189,10 +194,25 @@ def train(
     study.say_next("eval study")
 
 
-def report(study: ChangedFittedOptions, force: Force = False) -> None:
+def report(
+    study: ChangedFittedOptions,
+    force: Force = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="A folder for a paper: figures as PDF and SVG for one column and two, tables for LaTeX."),
+    ] = None,
+) -> None:
     """Draw the report from the fitted laws and the tables."""
     request = study.request()
     check_results(request)
+    if figures is not None:
+        from analysis.figures.paper import check_paper
+
+        check_paper(figures)
     with request.writing(rates=False):
-        path = report_stage(request, force)
-    print_json({"report": str(path)}) if study.as_json else print(f"report: {path}")
+        path = report_stage(request, force, figures)
+    if study.as_json:
+        return print_json({"report": str(path)})
+    print(f"report: {path}")
+    if figures is not None:
+        print(f"figures: {figures}/one-column, {figures}/two-columns (PDF, SVG); tables: {figures}/tables (LaTeX)")

@@ -16,6 +16,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from arch.tables import text_table
+from data.splitting import bytes_to_read
 from flops.registry import entry_of
 from flops.tables import duration
 from jobs import records, slurm, status
@@ -220,6 +221,7 @@ class Draft:
         for job in self.plan.jobs:
             resources = job.resources
             size = f"{resources.nodes} x {resources.tasks_per_node}" + (" GPU" if resources.gpus_per_node else "")
+            size += f", {resources.at_once} at once" if resources.at_once > 1 else ""
             memory = "-" if resources.memory_mb is None else f"{resources.memory_mb / 1024:,.0f} GiB"
             waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
             waits = waits if job.kind != "finish" else "afterany all"
@@ -248,18 +250,22 @@ class Draft:
 
     def _expected(self) -> str:
         """What the elements take together; the column of the table is of the longest element."""
-        on_gpus = self.profile.gpus_per_node > 0
-        hours_text = []
+        profile, on_gpus, texts = self.profile, self.profile.gpus_per_node > 0, []
         for kind, what in (("train", "training"), ("eval", "evaluations")):
-            jobs = [job for job in self.plan.jobs if job.kind == kind]
-            per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
-            hours = sum(
-                job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True)
-            )
-            if jobs:
-                hours_text.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+            held_s, used_s = 0.0, 0.0
+            for job in (job for job in self.plan.jobs if job.kind == kind):
+                resources, cpus = job.resources, 1 if on_gpus else job.resources.cpus_per_task
+                used_s += job.work_s * resources.world_size * cpus
+                at_once = cpus * resources.at_once * resources.tasks_per_node
+                if profile.whole_nodes:
+                    at_once = profile.gpus_per_node or profile.cpus_per_node
+                held_s += job.total_s * resources.nodes * at_once
+            if held_s:
+                idle = f", {1 - used_s / held_s:.0%} of them idle" if used_s < 0.995 * held_s else ""
+                hours = f"{held_s / 3600:,.0f}" if held_s > 360_000 else f"{held_s / 3600:.3g}"
+                texts.append(f"{what} {hours} {'GPU' if on_gpus else 'core'}-hours{idle}")
         return (
-            f"expected in all: {', '.join(hours_text) or 'minutes'} (the column is the time of an array's longest "
+            f"expected in all: {', '.join(texts) or 'minutes'} (the column is the time of an array's longest "
             f"element; --explain prints what it follows from)"
         )
 
@@ -287,6 +293,7 @@ def draft(request: Request, profile: Cluster, options: SubmitOptions, ask_slurm:
         ResourceEstimator(profile, factors),
         corpus=progress.unprepared,
         finish=finish,
+        text_bytes=_text_bytes(request) if progress.unprepared else None,
         max_array_size=most or MAX_ARRAY_SIZE,
         tokens=_token_counts(request, data_later=options.dry_run),
     )
@@ -389,6 +396,15 @@ def cancel_jobs(request: Request) -> list[str]:
     targets = list(dict.fromkeys(targets))
     slurm.cancel(targets)
     return targets
+
+
+def _text_bytes(request: Request) -> int | None:
+    """About how much text the corpus is made of; None where that, or how fast it is cleaned, is unknown."""
+    if request.study.corpus.clean:
+        return None
+    with contextlib.suppress(InputError):  # the text is not here
+        return bytes_to_read(request.study.corpus.settings(), guess=True)
+    return None
 
 
 def _token_counts(request: Request, data_later: bool) -> Callable[[RunSpec], dict[str, float | None]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import count, counted, flop
+from arch.amounts import count, counted, counted_of, flop
 from arch.errors import InputError
 from flops import count_params
 
@@ -18,7 +18,9 @@ from ..rundir.lock import study_lock
 from ..rundir.prepare import OtherRun, check_run
 from ..rundir.worklist import is_trained
 from ..study.plan import plan, show_plan
+from ..study.rate_law import TERMS
 from ..study.recipe import BATCH
+from ..study.run import RunSpec
 from ..study.sweep import SweepSpec, Where, not_swept, recipe_of, sweep_identity, sweep_of
 from .corpus import data_stage
 from .evaluation import eval_worker, steps_to_evaluate
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from analysis.rates.law import RatesFit
     from data.corpus import Corpus
 
+    from ..study.rate_law import Recipe, Term
+    from ..study.spec import RunSpec
+
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
 NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
 
@@ -40,12 +45,18 @@ def sweep(study: ChangedStudyOptions, repair: Repair = False, dry_run: DryRun = 
     """Find learning rates by short runs. The study's section `sweep` describes them; its runs follow their law."""
     request = study.request(repair)
     if dry_run:
-        planned = plan_sweep(request)
+        planned, spec = plan_sweep(request), sweep_of(request.study)
+        grown = spec if planned.refused else _grown(spec, spec)
+        left, added = len(_left(grown)), _added(grown, spec)
         if study.as_json:
-            return print_json(planned.to_dict())
+            return print_json(planned.to_dict() | {"todo": left, "extended": added})
         print(show_plan(planned.timed.plan))
         print(f"{counted(planned.n_cells, 'cell')}, {planned.share:.1%} of the FLOP of the study's runs")
-        return print(f"would be refused: {planned.refused}" if planned.refused else "(dry run: nothing was written)")
+        if planned.refused:
+            return print(f"would be refused: {planned.refused}")
+        for line in _rates_lines(added):
+            print(line)
+        return print(f"would train {counted_of(left, len(grown.runs()), 'run')} (dry run: nothing was written)")
     result = sweep_stage(request)
     if study.as_json:
         print_json(result.to_dict())
@@ -102,7 +113,7 @@ def plan_sweep(request: Request) -> SweepPlan:
             f"{study.path}: the sweep would cost {share:.0%} of the grid's {flop(main)} FLOP exact, and sweep.share "
             f"allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
-    refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
+    refused = _twice(spec) or _lawless(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
     timed.plan.notes += [line] if (line := not_swept(study)) else []
     return SweepPlan(timed, len(spec.tried), share, refused)
 
@@ -120,6 +131,23 @@ def _twice(spec: SweepSpec) -> str | None:
     return None
 
 
+def _lawless(spec: SweepSpec) -> str | None:
+    """Why no law could come of the sweep, however its runs end."""
+    from analysis.rates.law import lacking
+
+    points = [point_of(run, math.nan) for run in spec.runs()]
+    why = lacking(points, _not_in_law(spec, recipe_of(spec, None)))
+    return f"{spec.path}: sweep: {why}" if why else None
+
+
+def _not_in_law(spec: SweepSpec, recipe: Recipe) -> list[Term]:
+    """The terms that the law shall not have: a study with one length has none in the tokens, one whose batch follows
+    them none in the batch."""
+    one_length = spec.sweep is not None and len(spec.sweep.tokens) == 1
+    absent = {"n_tokens": one_length, BATCH: BATCH in recipe.rules}
+    return [term for term in TERMS if absent.get(term)]
+
+
 def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
     """Why what was swept earlier is in the way."""
     for run in spec.runs():
@@ -130,15 +158,15 @@ def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
     return None
 
 
-def _is_left(spec: SweepSpec) -> bool:
-    """Whether the sweep has a run to train."""
+def _left(spec: SweepSpec) -> list[RunSpec]:
+    """The sweep's runs that are to be trained."""
     swept = [(run, RunDir(spec.run_directory(run))) for run in spec.runs()]
-    return not all(is_trained(run, rundir) or rundir.status()["state"] == "failed" for run, rundir in swept)
+    return [run for run, at in swept if not is_trained(run, at) and at.status()["state"] != "failed"]
 
 
 def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
     """Why the study's runs would be refused after the sweep; None where the sweep has nothing left to train."""
-    for run in request.whole_grid if _is_left(spec) else ():
+    for run in request.whole_grid if _left(spec) else ():
         rundir = request.rundir(run)
         if run.is_pending and rundir.run_json.exists():
             return (
@@ -175,9 +203,9 @@ def sweep_stage(request: Request) -> Swept:
     if refused := plan_sweep(request).refused:
         raise InputError(refused)
     study, spec = request.study, sweep_of(request.study)
-    first = {where: tuple(rates) for where, rates in spec.tried.items()}
+    first = spec
     with study_lock(study.directory):
-        corpus = data_stage(request, _is_left(spec))
+        corpus = data_stage(request, bool(_left(spec)))
     spec.directory.mkdir(parents=True, exist_ok=True)
     if not (link := spec.directory / "corpus").exists():
         link.symlink_to(Path("..") / "corpus")
@@ -185,37 +213,38 @@ def sweep_stage(request: Request) -> Swept:
         raise InputError(refused)
     recipe = recipe_of(spec, corpus.fingerprint)
     follow = [run for run in request.whole_grid if run.rate and request.rundir(run).run_json.exists()]
-    if follow and _is_left(spec):
+    if follow and _left(spec):
         request.say(
             f"warning: {counted(len(follow), 'run that is there follows', 'runs that are there follow')} a law "
             f"({follow[0].run_id}, ...): a law fitted to more runs may move their rates, and they would have to be "
             f"trained again"
         )
     trained: list[str] = []
-    # a study with one length has no term in the tokens, one whose batch follows them none in the batch
-    without: list[Any] = ["n_tokens"] if spec.sweep is not None and len(spec.sweep.tokens) == 1 else []
-    without += [BATCH] if BATCH in recipe.rules else []
+    without = _not_in_law(spec, recipe)
+    spec = _grown(spec, first)
     while True:
+        for line in _rates_lines(_added(spec, first)):
+            request.say(line)
         of_sweep = Request(spec, None, request.stream, repair=request.repair)
         with of_sweep.writing():
             now, failed = train_stage(of_sweep, corpus)
             trained += now
             _evaluate(of_sweep)
-        fit = fit_rates(points_of_sweep(of_sweep), without=without, share=study.recipe is not None)
-        more = _more(spec, first, fit)
-        if not more:
+        points = points_of_sweep(of_sweep)
+        if missing := [run.run_id for run in of_sweep.runs if run.run_id not in points]:
+            have = "has" if len(missing) == 1 else "have"
+            raise InputError(
+                f"{spec.directory}: {len(missing)} of {counted(len(of_sweep.runs), 'run')} of the sweep {have} "
+                f"not ended ({missing[0]}, ...): run the sweep again"
+            )
+        before, spec = spec, _grown(spec, first)
+        if spec.tried == before.tried:
             break
-        request.say(f"sweep: {counted(len(more), 'cell needs', 'cells need')} one more rate each beside their best one")
-        spec = spec.with_rates(more)
+    fit = fit_rates(list(points.values()), without=without, share=study.recipe is not None)
     page = write_page(fit, study.name, spec.directory / "report")
     law = law_file(fit, recipe).model_copy(update={"sweep": sweep_identity(study)})
     write_json(request.lock.path, law.model_dump(mode="json", by_alias=True), kind="results")
-    extended = {
-        f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first[where]]
-        for where, rates in spec.tried.items()
-        if len(rates) > len(first[where])
-    }
-    return Swept(trained, failed, extended, request.lock.path, page, fit)
+    return Swept(trained, failed, _added(spec, first), request.lock.path, page, fit)
 
 
 def _evaluate(request: Request) -> None:
@@ -224,48 +253,91 @@ def _evaluate(request: Request) -> None:
         raise InputError(f"{request.study.directory}: an evaluation failed: run the sweep again")
 
 
-def points_of_sweep(request: Request) -> list[RatePoint]:
-    """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
+def points_of_sweep(request: Request) -> dict[str, RatePoint]:
+    """{run id: its point} of the runs that have ended and are evaluated; loss nan where it diverged."""
+    from analysis.run_evals import held_out_losses
+
+    losses = dict[str, float]()
+    for run in request.runs:
+        rundir = request.rundir(run)
+        state = rundir.status()["state"]
+        if state == "failed":
+            losses[run.run_id] = math.nan
+        elif state == "done" and rundir.evaluation(run.n_steps).exists():
+            evaluations, _ = held_out_losses(rundir.path, run.training)
+            of_last = [row["loss"] for row in evaluations if row["step"] == run.n_steps]
+            losses[run.run_id] = float(of_last[0]) if of_last else math.nan
+    return {run.run_id: point_of(run, losses[run.run_id]) for run in request.runs if run.run_id in losses}
+
+
+def point_of(run: RunSpec, loss: float) -> RatePoint:
+    """A run of a sweep, which ended at that loss [nats a token]."""
     from analysis.rates.cell import RatePoint
-    from analysis.runs import load_tables
 
-    evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals
-    losses = {(row["run_id"], int(row["step"])): float(row["loss"]) for row in evals.to_dict("records")}
-    states = {run.run_id: request.rundir(run).status()["state"] for run in request.runs}
-    if missing := [name for name, state in states.items() if state not in ("failed", "done")]:
-        have = "has" if len(missing) == 1 else "have"
-        raise InputError(
-            f"{request.study.directory}: {len(missing)} of {counted(len(request.runs), 'run')} of the sweep {have} "
-            f"not ended ({missing[0]}, ...): run the sweep again"
-        )
-    return [
-        RatePoint(
-            arch=run.arch,
-            size=run.size,
-            n_params=count_params(run.config).non_embedding,
-            n_tokens=run.n_tokens,
-            batch_tokens=run.training.batch_tokens,
-            seed=run.seed,
-            lr=run.training.peak_lr,
-            loss=losses.get((run.run_id, run.n_steps), math.nan) if states[run.run_id] == "done" else math.nan,
-        )
-        for run in request.runs
-    ]
+    return RatePoint(
+        arch=run.arch,
+        size=run.size,
+        n_params=count_params(run.config).non_embedding,
+        n_tokens=run.n_tokens,
+        batch_tokens=run.training.batch_tokens,
+        seed=run.seed,
+        lr=run.training.peak_lr,
+        loss=loss,
+    )
 
 
-def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
-    """One more rate for each cell whose best rate is its first or last, on that side, or beside one that diverged,
-    between the two; MAX_EXTRA at most on a side."""
-    cells = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell for cell in fit.cells}
-    more = {}
+def _grown(spec: SweepSpec, first: SweepSpec) -> SweepSpec:
+    """The sweep with the rates that its cells want beside those of `first`, by the runs that have ended."""
+    while more := _more(spec, first):
+        spec = spec.with_rates(more)
+    return spec
+
+
+def _more(spec: SweepSpec, first: SweepSpec) -> dict[Where, float]:
+    """One more rate for each cell whose runs have all ended and whose best rate is its first or last, on that side;
+    once there is none and all cells have ended, beside one that diverged, between the two. MAX_EXTRA at most on a side.
+    So a sweep that is interrupted tries the same rates."""
+    from analysis.rates.cell import fit_cell
+    from analysis.rates.law import fit_rates
+
+    points = points_of_sweep(Request(spec))
+    more, cells = dict[Where, float](), dict[tuple[str, str, int, int], Where]()
     for where, rates in spec.tried.items():
-        run = next(spec.runs_of(where))
-        cell = cells[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
-        side, gap, n_more = cell.extend, cell.gap, len(rates) - len(first[where])
-        if side == "lower" and sum(rate < first[where][0] for rate in rates) < MAX_EXTRA:
+        names = [run.run_id for run in spec.runs_of(where)]
+        if not all(name in points for name in names):
+            continue
+        cell = fit_cell([points[name] for name in names])
+        cells[points[names[0]].cell] = where
+        if cell.extend == "lower" and sum(rate < first.tried[where][0] for rate in rates) < MAX_EXTRA:
             more[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
-        elif side == "higher" and sum(rate > first[where][-1] for rate in rates) < MAX_EXTRA:
+        elif cell.extend == "higher" and sum(rate > first.tried[where][-1] for rate in rates) < MAX_EXTRA:
             more[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
-        elif side == "between" and gap and gap[1] >= NARROW * gap[0] and n_more < 2 * MAX_EXTRA:
-            more[where] = float(f"{math.sqrt(gap[0] * gap[1]):.6g}")
+    if more or len(cells) < len(spec.tried):
+        return more
+    for cell in fit_rates(list(points.values())).cells:
+        where = cells[cell.arch, cell.size, cell.n_tokens, cell.batch_tokens]
+        few = len(spec.tried[where]) - len(first.tried[where]) < 2 * MAX_EXTRA
+        if cell.extend == "between" and few and cell.gap and cell.gap[1] >= NARROW * cell.gap[0]:
+            more[where] = float(f"{math.sqrt(cell.gap[0] * cell.gap[1]):.6g}")
     return more
+
+
+def _added(spec: SweepSpec, first: SweepSpec) -> dict[str, list[float]]:
+    """{cell: rates} of `spec` that are not those of `first`."""
+    return {
+        f"{where.arch}/{where.size} {where.tokens}"
+        + (f" in batches of {where.batch_tokens:,}" if where.batch_tokens else ""): [
+            rate for rate in rates if rate not in first.tried[where]
+        ]
+        for where, rates in spec.tried.items()
+        if len(rates) > len(first.tried[where])
+    }
+
+
+def _rates_lines(added: dict[str, list[float]]) -> list[str]:
+    """A line for each cell of `_added`."""
+    return [
+        f"sweep: {cell}: its best rate is at the edge of those tried, or beside one that diverged: "
+        f"{', '.join(f'{rate:g}' for rate in rates)} too"
+        for cell, rates in added.items()
+    ]

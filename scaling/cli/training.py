@@ -35,6 +35,8 @@ from .request import Request
 if TYPE_CHECKING:
     from data.corpus import Corpus
 
+    from ..study.spec import StudySpec
+
 WITHOUT_TRUNK = "not trained: its trunk {} failed"
 SHOWN = 6  # runs at work that the progress names, those of the most work left
 
@@ -114,7 +116,7 @@ def _train(request: Request, todo: Sequence[Watched], failed: dict[str, str]) ->
     """Train the runs, in this order, adding to `failed`; returns why processes refused their input."""
     study, jobs = request.study, request.study.jobs
     shares = shares_of([item.run for item in todo], jobs)
-    tasks = [train_task(item.run, item.rundir, jobs.processes, share) for item, share in zip(todo, shares, strict=True)]
+    tasks = [train_task(item.run, item.rundir, study, share) for item, share in zip(todo, shares, strict=True)]
     if use := describe_use(jobs.parallel, jobs.processes):
         small, most = sum(share < 1 for share in shares), round(1 / min(shares))
         use += f", but of {counted(small, 'small run')} up to {most} on each GPU" if small > 1 else ""
@@ -189,8 +191,10 @@ def check_trunks(request: Request) -> None:
                     f"train its trunk first, or leave --only out"
                 )
             continue
-        kept = [state.step for state in at.states(verify=False)]
+        kept = {state.step: state for state in at.states(verify=False)}
         has_begun = any(state.step > run.begins_after for state in rundir.states(verify=False))
+        if run.begins_after in kept and not has_begun:
+            kept[run.begins_after].check_form()
         if has_begun or run.begins_after in kept:
             continue
         if why := at.weights_elsewhere:
@@ -202,16 +206,18 @@ def check_trunks(request: Request) -> None:
         )
 
 
-def train_task(run: RunSpec, rundir: RunDir, processes: int = 1, share: float = 1.0) -> Task:
-    """The task that trains a prepared run. One process trains the runs of a slot, so that it starts once: one after
-    another, or on a GPU at the same time where their shares fit. A number of threads, which changes bits on CPUs, has
-    processes of its own, as all that is in the environment."""
-    environment = thread_environment(run.training.threads)
+def train_task(run: RunSpec, rundir: RunDir, study: StudySpec, share: float = 1.0) -> Task:
+    """The task that trains a prepared run and then evaluates its held-out losses. One process trains the runs of a
+    slot, so that it starts once: one after another, or on a GPU at the same time where their shares fit. A number of
+    threads, which changes bits on CPUs, has processes of its own, as all that is in the environment."""
+    environment, processes = thread_environment(run.training.threads), study.jobs.processes
+    held_out = ["--held-out", str(study.evaluation.validation_tokens), str(study.evaluation.batch_rows)]
     if processes == 1:
         server = [sys.executable, "-m", "scaling.trainer.server"]
-        words = [str(rundir.path), *plugin_words(run.plugins)]
+        words = [str(rundir.path), *plugin_words(run.plugins), *held_out]
         return Task(run.run_id, words, rundir.log, environment, server, after=run.trunk, share=share)
-    return Task(run.run_id, train_argv(rundir, processes, run.plugins), rundir.log, environment, after=run.trunk)
+    words = [*train_argv(rundir, processes, run.plugins), *held_out]
+    return Task(run.run_id, words, rundir.log, environment, after=run.trunk)
 
 
 def train_argv(rundir: RunDir, processes: int, plugins: Sequence[str]) -> list[str]:
@@ -246,6 +252,8 @@ class Watched:
             return "starting"
         speed = self.row.get("tokens_per_s")
         text = f"step {self.row['step']:,}/{self.run.n_steps:,}, loss {self.row['loss']:.3f}"
+        if self.state == "running" and self.row["step"] == self.run.n_steps:
+            return f"{text}, being evaluated"
         return text + (f", {count(speed)} tokens/s" if speed else "")
 
 

@@ -2,7 +2,7 @@
 
 run.json               what the run is (module prepare)      metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
-state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
+state/<step>           training state, for resume         evals/<step>/<task>.json
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .saved import Checkpoint, Saved, read_saved
 
 SCHEMA = 1
 ENDED = ("done", "failed")  # states of a run that is trained no further
+VALIDATION = "validation"  # the evaluation of the held-out loss, which every study asks for
 DAMAGED = "damaged"  # a state beside those of status.json: what is on disk is not what the training left
 OTHER_VERSION = "it was changed, or written by another version: remove the run directory"
 OPTIONAL = ("reason", "last_checkpoint", "metrics")  # keys of status.json that can be null
@@ -57,7 +58,7 @@ class RunDir:
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"
 
-    def evaluation(self, step: int, task: str = "validation") -> Path:
+    def evaluation(self, step: int, task: str = VALIDATION) -> Path:
         return self.path / "evals" / f"{step:08d}" / f"{task}.json"
 
     def record(self) -> dict[str, Any]:

@@ -64,12 +64,10 @@ def prepare_run(
     stored = rundir.record() if check_run(rundir, run, corpus_fingerprint) else {}
     if stored and rundir.has_begun:
         spec = run.model_dump(mode="json")
-        n_params, now = (counts.get("n_params") for counts in (stored.get("cost", {}), cost))
-        if n_params != now:  # the code of its architecture has changed
-            raise _other(rundir, f"n_params={n_params}", str(now))
-        if not stored["spec"].get("checked", True) and rundir.status()["state"] == "done":
-            spec["checked"] = False  # it was trained so
-        if stored["spec"] != spec:  # what decides no number may change: jobs.recompute
+        if rundir.status()["state"] == "done":  # it was trained so
+            spec |= {key: stored["spec"][key] for key in ("checked",) if key in stored["spec"]}
+            spec["training"]["zero_stage"] = stored["spec"]["training"].get("zero_stage", 0)
+        if stored["spec"] != spec:  # what decides no number may change: jobs.recompute, training.zero_stage
             write_json(rundir.run_json, stored | {"spec": spec}, kind="run")
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
@@ -131,8 +129,9 @@ def changed_code(runs: Iterable[tuple[RunSpec, RunDir]]) -> list[str]:
 
 
 def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:
-    """Whether run.json is there already; raises OtherRun where it was written for another spec or corpus. A rate
-    that is still to come is none that could be another."""
+    """Whether run.json is there already. Raises OtherRun where it was written for another spec or corpus, or of a run
+    that has begun with another number of parameters, and InputError where its training cannot go on from its state. A
+    rate that is still to come is none that could be another."""
     if not rundir.run_json.exists():
         return False
     record, run = rundir.record(), at_stored_rate(rundir, run)
@@ -144,6 +143,13 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     stored = record.get("corpus_fingerprint")
     if corpus_fingerprint is not None and stored != corpus_fingerprint:
         raise _other(rundir, f"corpus_fingerprint {stored}", corpus_fingerprint)
+    if rundir.has_begun:
+        stored, now = record.get("cost", {}).get("n_params"), cost_table(run.config)["n_params"]
+        if stored != now:  # the code of its architecture has changed
+            raise _other(rundir, f"n_params={stored}", str(now))
+        if rundir.status()["state"] != "done":
+            for state in rundir.states(verify=False)[-1:]:
+                state.check_form()
     return True
 
 

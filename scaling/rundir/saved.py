@@ -35,6 +35,15 @@ class Saved:
         world_size = self.manifest.get("world_size")
         return world_size if type(world_size) is int and world_size > 0 else None
 
+    def check_form(self) -> None:
+        """Raise InputError where it is a training state of a form that is not read any more: without `parameters`,
+        shapes by name."""
+        if not isinstance(self.manifest.get("parameters"), dict):
+            raise InputError(
+                f"{self.path}: was written by an earlier version, whose training states this one does not read; finish "
+                f"the run with that version, or remove the run directory to train it again"
+            )
+
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
     """The manifest of what was saved after the step that `path` is named by (00000120); None where it is not whole, as

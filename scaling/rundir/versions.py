@@ -114,6 +114,13 @@ def _digest(place: Path) -> str:
 
 
 @cache
+def program_digest() -> str:
+    """16 hex digits over the sources of this program, as they are now."""
+    root = Path(__file__).resolve().parents[2]
+    return hashlib.sha256("".join(_digest(root / name) for name in PACKAGES).encode()).hexdigest()[:16]
+
+
+@cache
 def git_commit() -> str | None:
     """The commit of the source tree this package runs from, with "+changes" where it differs; None outside of git.
 

@@ -145,7 +145,7 @@ def study_cost(
             wall_seconds=start_of(device, used) + run.trained_steps * step.step_seconds,
             pace=step,
             memory_bytes=memory_bytes(run, used, device.unit == "GPU"),
-            state_bytes=states_kept(run) * state_bytes(run.config, run.training.zero_stage),
+            state_bytes=states_kept(run) * state_bytes(run.config),
             n_checkpoints=len(run.checkpoint_steps),
             checkpoint_bytes=bytes_of_checkpoints(run),
         )

@@ -46,10 +46,15 @@ class Nodes(Section):
     """Memory of a node; null leaves the partition's default as it is."""
     gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"
     """The kind of GPU: its peak and its memory decide times and sizes."""
+    memory_gb_per_gpu: Gigabytes | None = None
+    """Memory of a GPU, where its kind comes with several; null takes the kind's."""
     gpu_type: Word | None = None
     """The GPU's name in SLURM, where a job must give it."""
     ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
     """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
+    whole_nodes: Flag = False
+    """Whether the site gives nodes as a whole: runs, and evaluations, that need a part of one are then side by side on
+    it."""
 
 
 class JobOptions(Section):

@@ -290,9 +290,11 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 
 def decisive(training: Training) -> dict[str, Any]:
     """What of a resolved section `training` identifies a run, as JSON: not what has gone into its other fields, what
-    its schedule does not read, or what is at its default."""
+    its schedule does not read, or what is at its default. ZeRO stages from 1 on are one: a run may change among them
+    as it may change its number of processes (stage 0 clips gradients by its own arithmetic)."""
     unread = {*GONE_INTO_OTHERS, *FIELDS} - {"schedule", *SCHEDULES[training.schedule].reads}
-    return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
+    fields = training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
+    return fields | ({"zero_stage": 1} if training.zero_stage else {})
 
 
 def arch_of_run(run_id: str) -> str:

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from data.files import write_json
 
 from ..rundir.directory import RunDir
-from ..rundir.saved import read_saved
+from ..rundir.saved import Saved, read_saved
 from .state import state_path
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
         raise InputError(
             f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
         )
+    Saved(path, manifest).check_form()
     files = json.dumps(manifest["files"], sort_keys=True)
     origin = Origin(
         run.trunk, step, trunk_run.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"

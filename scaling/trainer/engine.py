@@ -10,11 +10,10 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from arch.errors import InputError
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.training import split_batch
 from .optimizers import Adam, AdamW, optimizer_of
+from .pieces import STEP, WEIGHT, Part, Pieces, write_piece
 from .stop import StopRequest
 from .store import shared_store
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
 TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
-TAG = "deepspeed"  # the one folder of a saved state
+T = TypeVar("T")
 
 
 def start_distributed(device_type: str, stop: StopRequest | None = None) -> Ranks:
@@ -89,7 +89,7 @@ def load_deepspeed(device_type: str) -> Any:
 
 
 class Engine:
-    """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the full state."""
+    """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
     def __init__(
         self,
@@ -208,13 +208,6 @@ class Engine:
                 for gradient in self.gradients():
                     dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
 
-    def count_step(self) -> None:
-        """Add a step that was made without DeepSpeed to its counters, which it saves."""
-        engine = self.deepspeed_engine
-        engine.micro_steps += self.accumulate
-        engine.global_steps += 1
-        engine.global_samples += engine.train_batch_size()
-
     def first_reason(self, reason: str | None) -> str | None:
         """The first rank's reason that is not None, on every rank."""
         if self.ranks.world == 1:
@@ -242,45 +235,71 @@ class Engine:
         if self.ranks.world > 1:
             dist.barrier()
 
-    def save(self, directory: Path) -> None:
-        """Write parameters, optimizer and counters below `directory`; every rank must call it."""
-        self.deepspeed_engine.save_checkpoint(str(directory), tag=TAG, save_latest=False)
-
-    def load(self, directory: Path) -> None:
-        """Load the state that `save` wrote at the same stage and world size. Raises InputError where there is no valid
-        state."""
-        remedy = "remove this directory and start again, from an earlier state where there is one"
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What `work` returns on each rank, on every rank; an OSError that ends it on one is raised on all."""
+        outcome: T | OSError
         try:
-            with as_weights():
-                path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
-        except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError) or (self.ranks.world > 1 and isinstance(error, RuntimeError)):
-                raise  # of the device, or of another process
-            message = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{directory}: is no training state ({type(error).__name__}: {message}); {remedy}"
-            ) from None
-        if path is None:
-            raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
-        self._groups = self.deepspeed_engine.optimizer.param_groups
+            outcome = work()
+        except OSError as error:
+            outcome = error
+        outcomes: list[Any] = [outcome] * self.ranks.world
+        if self.ranks.world > 1:
+            dist.all_gather_object(outcomes, outcome)
+        for result in outcomes:
+            if isinstance(result, OSError):
+                raise result
+        return outcomes
 
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every parameter by name, partitioned ones too."""
+        return {name: list(getattr(p, "ds_shape", p.shape)) for name, p in self.model.named_parameters()}
 
-ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # PyTorch's own
+    def save(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Write this process's piece of the state into `folder`; its bytes and sha256 by its name."""
+        rank, world = self.ranks.rank, self.ranks.world
+        parts = self._parts() if self.stage else (part.share(rank, world) for part in self._parts())
+        name = f"{rank:05d}-of-{world:05d}.safetensors"
+        return {name: write_piece(folder / name, parts, self.optimizer.state)}
 
+    def load(self, folder: Path, names: Iterable[str]) -> None:
+        """Continue from pieces that any number of processes wrote at any stage; every rank must call it. Raises
+        InputError where they lack a number."""
+        pieces, zero, state = Pieces(folder, names), self.deepspeed_engine.optimizer, self.optimizer.state
+        if self.stage == 3:
+            zero.checkpoint_event_prologue()  # frees the copies of whole weights
+        state.clear()
+        for part in self._parts():
+            pieces.read(part, WEIGHT, part.flat)
+            for kind in pieces.kinds(part.name):
+                if kind == STEP:
+                    step = torch.tensor(pieces.step(part.name), device=self.device)
+                    state[part.flat][STEP] = torch.maximum(step, state[part.flat].get(STEP, step))
+                elif kind != WEIGHT:
+                    moment = state[part.flat].setdefault(kind, torch.zeros_like(part.flat))
+                    pieces.read(part, kind, moment)
+        if self.stage == 3:
+            for group in range(len(zero.fp32_partitioned_groups_flat)):
+                zero._reassign_or_swap_out_partitioned_parameters(group)
+            zero.checkpoint_event_epilogue()
+        elif self.stage:
+            zero.update_lp_params()
 
-@contextmanager
-def as_weights() -> Iterator[None]:
-    """Restrict every torch.load inside, whatever its arguments, to tensors, plain values and the three classes of
-    DeepSpeed's states. A file with anything else raises pickle.UnpicklingError and runs nothing."""
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-    before = {name: os.environ.pop(name, None) for name in (ALWAYS, NEVER)}
-    os.environ[ALWAYS] = "1"
-    try:
-        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
-            yield
-    finally:
-        del os.environ[ALWAYS]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
+    def _parts(self) -> Iterator[Part]:
+        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed's
+        safe_get_full_* gathers a parameter on every process, and its safe_set_full_* fails at stage 3 where the size is
+        no multiple of the processes; safe_get_local_* know stage 3 alone."""
+        zero = self.deepspeed_engine.optimizer
+        parameter: Any  # DeepSpeed gives it what it knows of its partition
+        for name, parameter in self.model.named_parameters():
+            if self.stage == 0:
+                yield Part(name, 0, parameter, 0, parameter.numel())
+            elif self.stage == 3:
+                group, offset, size = zero.grad_position[zero.get_param_id(parameter)]
+                start = self.ranks.rank * size  # the last one's is padded
+                if (length := min(size, parameter.ds_numel - start)) > 0:
+                    yield Part(name, start, zero.fp32_partitioned_groups_flat[group], offset, length)
+            elif (held := parameter._hp_mapping) is not None:
+                flat = zero.single_partition_of_fp32_groups[held.param_group_index]
+                part, place = held.lp_fragment_address, held.hp_fragment_address
+                yield Part(name, part.start, flat, place.start, part.numel)

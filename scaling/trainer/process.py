@@ -8,13 +8,17 @@ before anything heavy is imported.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+import uuid
+from argparse import Namespace
+from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,10 +26,11 @@ from arch.arguments import Parser, add_plugin
 from arch.errors import FULL, InputError
 from arch.registry import load_plugins
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import VALIDATION, RunDir
 from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
 from ..rundir.worklist import EXIT_FAILED, EXIT_INPUT, EXIT_STOPPED, damage_of, is_trained, thread_environment
+from ..study.run import RunSpec
 from .stop import Stopped, StopRequest
 from .turns import Steps, finish
 
@@ -58,12 +63,14 @@ def steps(
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
+    held_out = "evaluate the trained run's checkpoints on so many held-out tokens, in batches of so many rows"
+    parser.add_argument("--held-out", nargs=2, type=int, metavar=("TOKENS", "ROWS"), help=held_out)
     add_plugin(parser)
     options = parser.parse_args(arguments)
     rundir = RunDir(options.run_dir)
     try:
         load_plugins(options.plugin)
-        return (yield from _train(rundir, options.device, options.retry, attempt, stop or StopRequest(), started))
+        return (yield from _train(rundir, options, attempt, stop or StopRequest(), started))
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
@@ -83,10 +90,10 @@ def steps(
 
 
 def _train(
-    rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, stop: StopRequest, started: float | None
+    rundir: RunDir, options: Namespace, attempt: Attempt | None, stop: StopRequest, started: float | None
 ) -> Steps:
-    run, status = rundir.spec(), rundir.status()
-    if status["state"] == "failed" and not retry:
+    run, status, device = rundir.spec(), rundir.status(), options.device
+    if status["state"] == "failed" and not options.retry:
         last = status["last_checkpoint"] or "none"
         print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
         return EXIT_FAILED
@@ -103,21 +110,58 @@ def _train(
     elif device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
     run.config.check_device(device == "cuda")
-    _set_numerics(device, run.training.threads)
-    if device == "cuda":
-        from arch.no_compiler import keep_from_the_compiler
-
-        keep_from_the_compiler()
+    set_numerics(device, run.training.threads)
+    if device == "cpu":
+        torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
     from .loop import Trainer
 
     yield 0.0  # the caller that gives the turns may choose a stream from here on
     stop.listen()
     start = STARTED if started is None else started
     try:
-        return (yield from Trainer(rundir, torch.device(device), start, stop, attempt).steps())
+        code = yield from Trainer(rundir, torch.device(device), start, stop, attempt).steps()
     finally:
         if started is None:
             leave_group()
+    if code == 0 and options.held_out and int(os.environ.get("RANK", "0")) == 0:
+        yield from _evaluate(rundir, run, device, stop, *options.held_out)
+    return code
+
+
+def _evaluate(
+    rundir: RunDir, run: RunSpec, device: str, stop: StopRequest, validation_tokens: int, batch_rows: int
+) -> Generator[float, float | None, None]:
+    """Evaluate the held-out loss of the run's checkpoints, one a turn, until a signal comes. What fails is written to
+    the log and left to `scaling eval study`: the run is trained all the same."""
+    from analysis.evals.losses import Validation
+    from analysis.evals.matrix import matrix_of
+    from analysis.evals.task import TaskContext
+    from analysis.evals.worker import Worker
+
+    free_memory()
+    corpus = rundir.study / "corpus"
+    settings = {"validation_tokens": validation_tokens, "batch_rows": batch_rows}
+    worker = Worker(corpus, device, uuid.uuid4().hex)
+    try:
+        matrix = matrix_of(
+            rundir.path.parent, [run], [Validation(VALIDATION, TaskContext(corpus, None, {VALIDATION: settings}))]
+        )
+        for pair in matrix.pairs:
+            if stop.name is not None:
+                return
+            worker.work(replace(matrix, pairs=[pair]))
+            yield 0.0
+    except InputError as error:
+        print(f"{run.run_id}: not evaluated: {error}", flush=True)
+
+
+def free_memory() -> None:
+    """Free what trainers held whose runs have ended."""
+    gc.unfreeze()  # a trainer froze all objects
+    gc.collect()
+    torch = sys.modules.get("torch")  # a run that has nothing to train imports none
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def leave_group() -> None:
@@ -139,8 +183,9 @@ def set_threads(threads: int) -> None:
     os.environ.update(thread_environment(threads))
 
 
-def _set_numerics(device: str, threads: int) -> None:
-    """Choose numerics that repeat to the bit on the same machine, where that costs nothing."""
+def set_numerics(device: str, threads: int) -> None:
+    """Choose numerics of trainings and evaluations that repeat to the bit on the same machine, where that costs
+    nothing."""
     import torch
 
     from arch.products import multiply_in_fp32
@@ -149,9 +194,11 @@ def _set_numerics(device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     if device == "cpu":
         keep_freed_memory()
-        torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
-    else:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        return
+    from arch.no_compiler import keep_from_the_compiler
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    keep_from_the_compiler()
 
 
 def end_with(main: Callable[[], int]) -> NoReturn:

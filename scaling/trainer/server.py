@@ -96,19 +96,11 @@ def main() -> int:
         if not active:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
-        _free_memory()
+        process.free_memory()
         if active:
             gc.freeze()
     process.leave_group()
     return code if stop.name is not None else 0
-
-
-def _free_memory() -> None:
-    gc.unfreeze()  # the trainer froze all objects
-    gc.collect()
-    torch = sys.modules.get("torch")  # a run that has nothing to train imports none
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

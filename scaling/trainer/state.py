@@ -1,7 +1,7 @@
-"""DeepSpeed's full state in <run>/state/<step>/, which is saved whole or not at all.
+"""The training state in <run>/state/<step>/, which is saved whole or not at all.
 
-Every rank writes its part into a temporary directory; after a barrier rank 0 adds checksums and the manifest and
-renames it. DeepSpeed's own `latest` file is not used, because a kill can leave it empty.
+Every process writes its piece (module pieces) into a temporary directory; then rank 0 adds the manifest with their
+digests and the shape of every parameter, and renames it. Any number of processes, at any ZeRO stage, continue from it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import counted
 from arch.errors import InputError
 from data.files import disk_full_named, read_manifest, remove_unfinished, seal_directory
 
 from ..rundir.saved import Saved, read_saved
+from .pieces import REMEDY
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -39,21 +39,24 @@ def save_state(
     path = state_path(directory, step)
     # The same name on every rank, and not that of an older job, whose ranks may still be writing.
     temporary = path.with_name(f".{path.name}.{engine.from_first_rank(uuid.uuid4().hex)}.tmp")
-    first = engine.ranks.rank == 0
-    try:
+
+    def write() -> dict[str, Any]:
         with disk_full_named(directory):
-            if first:
-                temporary.mkdir(parents=True)
-            engine.barrier()
-            engine.save(temporary)
-            engine.barrier()
-            if first:
-                more = {"step": step, "world_size": engine.ranks.world, "zero_stage": engine.stage}
-                seal_directory(temporary, path, manifest | more, kind="state")
+            temporary.mkdir(parents=True, exist_ok=True)
+            return engine.save(temporary)
+
+    def seal() -> None:
+        if engine.ranks.rank == 0:
+            with disk_full_named(directory):
+                seal_directory(temporary, path, manifest | more, kind="state", files=files)
                 for old in steps_on_disk(directory)[:-keep]:
                     if old not in held:
                         shutil.rmtree(state_path(directory, old))
-            engine.barrier()
+
+    try:
+        files = {name: about for piece in engine.together(write) for name, about in piece.items()}
+        more = {"step": step, "world_size": engine.ranks.world, "parameters": engine.shapes}
+        engine.together(seal)
     except Exception:
         shutil.rmtree(temporary, ignore_errors=True)  # so that nothing half-written keeps the disk full
         raise
@@ -62,13 +65,13 @@ def save_state(
 def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
     """The step of the newest intact state of this spec (0: none), and a warning for each newer, damaged state.
 
-    Raises InputError for an intact state of another spec.
+    Raises InputError for an intact state of another spec, or that cannot be read.
     """
     warnings: list[str] = []
     for step in reversed(steps_on_disk(directory)):
         path = state_path(directory, step)
         manifest = read_saved(path)
-        if manifest is None or Saved(path, manifest).world_size is None or type(manifest.get("zero_stage")) is not int:
+        if manifest is None or Saved(path, manifest).world_size is None:
             cause = "no manifest, a wrong checksum, or saved after another step"
             warnings.append(f"warning: {path} is damaged ({cause}) and is not used")
         elif manifest.get("spec_hash") != spec_hash:
@@ -77,22 +80,26 @@ def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
                 f"remove the run directory or use another name"
             )
         else:
+            Saved(path, manifest).check_form()
             return step, warnings
     return 0, warnings
 
 
 def load_state(engine: Engine, directory: Path, step: int) -> None:
-    """Continue `engine` from the state after `step`. Raises InputError at another stage or, sharded, world size."""
+    """Continue `engine` from the state after `step`. Raises InputError where it is that of other parameters."""
     path = state_path(directory, step)
-    manifest = read_manifest(path, verify=False)  # rank 0 has checked it
-    assert manifest is not None
-    saved, now = (manifest["zero_stage"], manifest["world_size"]), (engine.stage, engine.ranks.world)
-    if saved[0] != now[0] or (now[0] and saved != now):
+    manifest = read_manifest(path, verify=False)  # rank 0 has compared the digests
+    if manifest is None:
+        raise InputError(f"{path}: is damaged; {REMEDY}")
+    saved, now = manifest["parameters"], engine.shapes
+    if saved != now:
+        name = next(name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name))
+        was, has = (shapes.get(name, "not there") for shapes in (saved, now))
         raise InputError(
-            f"{path} was saved at ZeRO stage {saved[0]} by {counted(saved[1], 'process', 'processes')}, this run "
-            f"has stage {now[0]} and {now[1]}: continue with {counted(saved[1], 'process', 'processes')}"
+            f"{path} is of other parameters: {name} is {was}, this model's {has}; train the run with the code that "
+            f"wrote it, or remove the run directory"
         )
-    engine.load(path)
+    engine.load(path, manifest["files"])
 
 
 def remove_after(directory: Path, step: int) -> None:

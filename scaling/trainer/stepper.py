@@ -57,9 +57,7 @@ class Stepper:
             return self._first_step(tokens, lr)
         self._graphs.passes(tokens)
         self.engine.average_gradients()
-        loss_and_norm = self._graphs.update(lr)
-        self.engine.count_step()
-        return loss_and_norm
+        return self._graphs.update(lr)
 
     def forget(self) -> None:
         """Record anew at the next step, because a loaded state has other tensors as moments."""

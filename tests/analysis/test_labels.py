@@ -3,6 +3,8 @@
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.labels import arch_of, families, group_of, parts, point_of, without
 from arch.config import ARCHS
+from arch.registry import register_pattern
+from tests.registries import as_registered
 
 
 def test_a_group_is_an_architecture_at_a_point():
@@ -32,6 +34,15 @@ def test_architectures_without_a_colour_look_unlike_each_other_and_those_of_the_
     assert len(set(arch_colors(ARCHS).values())) == len(ARCHS)
     groups = ["llama", "hgrn2", *(f"spare{n}" for n in range(8))]
     assert len(set(arch_colors(groups).values())) == len(groups)
+
+
+def test_a_hybrid_has_one_colour_whichever_others_are_drawn():
+    with as_registered():
+        for name in ("one-to-one", "three-to-one"):
+            register_pattern(name, ["hgrn2", "softmax"] if name == "one-to-one" else ["hgrn2"] * 3 + ["softmax"])
+        every = arch_colors(["hgrn2", "one-to-one", "three-to-one"])
+        assert len(set(every.values())) == 3
+        assert arch_colors(["three-to-one", "hgrn2"]) == {name: every[name] for name in ("three-to-one", "hgrn2")}
 
 
 def test_architectures_are_compared_at_equal_points():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-TRAINING = "from scaling.trainer.process import _set_numerics; _set_numerics('cuda', 1)"
+TRAINING = "from scaling.trainer.process import set_numerics; set_numerics('cuda', 1)"
 EVALUATION = """
 from contextlib import suppress
 from arch.errors import InputError

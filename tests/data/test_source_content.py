@@ -8,6 +8,7 @@ import lzma
 import os
 import random
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from data.corpus import prepare
 from data.settings import CorpusSettings
 from data.sources.documents import Counts
 from data.sources.reading import file_sizes, read_documents, stored_bytes
+from data.splitting import EXPANSION, bytes_to_read
 
 TEXTS = ["erste Zeile\nzweite", "naïve ☃", "a\u2028b\u0085c\x0bd\x1ce", "中文" * 50]
 LINES = "".join(json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in enumerate(TEXTS)).encode()
@@ -51,6 +53,9 @@ def test_json_lines_are_read_whatever_they_are_called(tmp_path: Path, name: str,
     assert list(read_documents(str(path))) == [(f"{path.name}:{i}", text) for i, text in enumerate(TEXTS, first)]
     assert texts(tmp_path) == TEXTS
     assert (file_sizes(str(path)) is None) is bool(ending) and stored_bytes(str(path)) == path.stat().st_size
+    settings, size = CorpusSettings(source=str(path)), path.stat().st_size
+    assert bytes_to_read(settings, guess=True) == (EXPANSION * size if ending else size)
+    assert bytes_to_read(replace(settings, max_bytes=9), guess=True) == 9
     path.write_bytes(PACKED[ending](LINES.replace(b'"text"', b'"content"')))
     for place in (path, tmp_path):
         with pytest.raises(InputError, match=r"corpus.text_key: .* has no key 'text'"):

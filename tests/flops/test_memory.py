@@ -138,6 +138,8 @@ def resident():
 
 out = {}
 for stage in (0, 1, 2):
+    model = engine = None
+    gc.collect()
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     model = build_model(cfg, 0)
     before = resident() - sum(p.nbytes for p in model.parameters())  # what earlier stages left
@@ -148,8 +150,7 @@ for stage in (0, 1, 2):
     model.decoder.embedding.weight.register_post_accumulate_grad_hook(lambda p: end.append(resident() - before))
     engine.step(tokens, 1e-3)
     folder = Path(tempfile.mkdtemp())
-    engine.save(folder)
-    state = sum(f.stat().st_size for f in folder.rglob("*.pt"))
+    state = sum(piece["bytes"] for piece in engine.save(folder).values())
     checkpoint = {}
     for dtype in ("bfloat16", "float32"):
         model.save_pretrained(folder / dtype, getattr(torch, dtype))
@@ -182,9 +183,9 @@ def test_deepspeed_holds_the_counted_bytes(deepspeed, stage):
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_files_are_as_large_as_counted(deepspeed, stage):
-    """PyTorch's pickles add one or two thousand bytes a tensor, safetensors about a hundred."""
+    """Safetensors add about a hundred bytes a tensor, of which a state has four for each of 19 parameters."""
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
-    assert 0 < deepspeed[stage]["state"] - state_bytes(cfg, stage) < 19 * 3000
+    assert 0 < deepspeed[stage]["state"] - state_bytes(cfg) < 19 * 4 * 150
     for dtype, name in (("bf16", "bfloat16"), ("fp32", "float32")):
         assert 0 < deepspeed[stage]["checkpoint"][name] - checkpoint_bytes(cfg, dtype) < 19 * 150
 
@@ -232,5 +233,3 @@ def test_bad_input_is_one_line():
             training_memory(cfg, **arguments)
     with pytest.raises(InputError, match="unknown dtype 'bf17'"):
         checkpoint_bytes(cfg, "bf17")
-    with pytest.raises(InputError, match="zero_stage must be 0, 1 or 2, not True"):
-        state_bytes(cfg, True)

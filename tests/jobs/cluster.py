@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -77,19 +77,30 @@ SlurmdParameters=config_overrides
 {gpus}PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.[11-{last_address}] Port=[{first_port}-{last_port}] \
-CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=500000{gres} State=UNKNOWN
+CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory_mb}{more} State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE \
 GraceTime=60 State={state}
 PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=10 PreemptMode=OFF State=UP
-"""
+{partitions}"""
 
 
 class Cluster:
     """A running cluster of nodes n1, n2, ...; `environment` makes SLURM's commands speak to it."""
 
-    def __init__(self, root: Path, nodes: int = 2, cpus: int = 64, gpus: int = 0, state: str = "UP") -> None:
-        """`gpus` > 0, of each node, needs root: their files are made by mknod. `state`: of the partition debug, from
-        here because a controller that starts again forgets what scontrol said of it."""
+    def __init__(
+        self,
+        root: Path,
+        nodes: int = 2,
+        cpus: int = 64,
+        gpus: int = 0,
+        state: str = "UP",
+        memory_mb: int = 500_000,
+        features: Sequence[str] = (),
+        partitions: Sequence[str] = (),
+    ) -> None:
+        """`gpus` > 0, of each node and of type a100, needs root: their files are made by mknod. `state`: of the
+        partition debug, from here because a controller that starts again forgets what scontrol said of it.
+        `partitions`: more of them."""
         self.root, self.nodes = root, [f"n{i}" for i in range(1, nodes + 1)]
         self.environment = os.environ | {"SLURM_CONF": str(root / "slurm.conf"), "PATH": PATH}
         for name in [name for name in self.environment if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))]:
@@ -111,14 +122,16 @@ class Cluster:
             last_port=port + nodes,
             last_address=10 + nodes,
             gpus="GresTypes=gpu\n" if gpus else "",
-            gres=f" Gres=gpu:{gpus}" if gpus else "",
+            more=(f" Gres=gpu:a100:{gpus}" if gpus else "") + (f" Feature={','.join(features)}" if features else ""),
+            memory_mb=memory_mb,
+            partitions="".join(f"PartitionName={name} Nodes=ALL MaxTime=INFINITE State=UP\n" for name in partitions),
             state=state,
         )
         (root / "slurm.conf").write_text(text, encoding="utf-8")
         if gpus:
             for i in range(gpus):
                 os.mknod(root / "dev" / f"gpu{i}", 0o20666, os.makedev(1, 3))
-            devices = f"Name=gpu Count={gpus} File={root}/dev/gpu[0-{gpus - 1}]\n"
+            devices = f"Name=gpu Type=a100 Count={gpus} File={root}/dev/gpu[0-{gpus - 1}]\n"
             (root / "gres.conf").write_text("AutoDetect=off\n" + devices, encoding="utf-8")
         key = root / "munge" / "key"
         key.touch(mode=0o600)

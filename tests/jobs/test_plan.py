@@ -1,6 +1,7 @@
 """The plan of jobs as data: shapes, packing, limits, the chain. No SLURM."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from arch.errors import InputError
 from jobs.model import ArrayJob, Resources
-from jobs.plan import Need, Piece, elements_text, make_plan, pack
+from jobs.plan import Need, Piece, elements_text, make_plan, pack, seconds_of
 from jobs.resources import ResourceEstimate, ResourceEstimator
 from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
@@ -114,6 +115,33 @@ def test_short_runs_share_an_element_and_pack_minutes_0_keeps_them_apart(tmp_pat
     assert {job.throttle for job in few.jobs if job.kind in ("train", "eval")} == {1}
 
 
+def test_runs_of_a_whole_node_are_side_by_side():
+    """Of cluster.yaml: 16 of 24 runs ask for one GPU. Whoever is free takes the next run, within the longest's time."""
+    spec = load_study("cluster")
+    apart = planned(spec, to_train(spec), Cluster(**GPUS))
+    whole = planned(spec, to_train(spec), Cluster(**GPUS, whole_nodes=True))
+    assert Counter(whole.run_ids("train")) == Counter(apart.run_ids("train"))
+    (small,) = (job for job in by_kind(whole, "train") if job.resources.tasks_per_node == 1)
+    assert sum(map(len, small.elements)) == 16 and small.resources.at_once == 8 == small.resources.gpus_per_node
+    longest = max(job.longest_s for job in by_kind(apart, "train") if job.resources.tasks_per_node == 1)
+    assert small.longest_s == longest and small.work_s > 4 * small.total_s
+    for job in by_kind(whole, "train") + by_kind(whole, "eval"):
+        resources = job.resources
+        assert resources.gpus_per_node == 8 and resources.at_once * resources.tasks_per_node <= 8
+        assert resources.at_once * resources.tasks_per_node * resources.cpus_per_task <= 64
+        assert resources.memory_mb <= 500e9 / (1 << 20)
+    hours = [sum(job.total_s * job.resources.nodes for job in by_kind(plan, "train")) for plan in (apart, whole)]
+    assert hours[1] < 0.6 * hours[0], "of nodes, each job's a whole one"
+
+
+def test_a_limit_that_the_study_sets_is_each_runs_own(tmp_path):
+    """So no run comes after another in its place; eight are side by side."""
+    spec = study(tmp_path, ["6k"], seeds=5, jobs={"resources": {"6k": {"minutes": 33}}})
+    plan = planned(spec, to_train(spec), cluster(cpus_per_node=8, whole_nodes=True))
+    (job,) = by_kind(plan, "train")
+    assert [len(element) for element in job.elements] == [8, 2] and job.resources.minutes == 33
+
+
 @pytest.mark.parametrize("profile", [cluster(pack_minutes=0), Cluster(**GPUS)])
 def test_1376_evaluations_fit_into_100_elements(tmp_path, profile):
     """Of several shapes: large rows of the larger model need a node's memory of their own."""
@@ -169,15 +197,13 @@ def test_an_item_that_the_elements_file_cannot_hold(item):
         elements_text(ArrayJob("train-0", "train", SHAPE, (("fine", item),)))
 
 
-pieces = st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60).map(
-    lambda values: [Piece(str(i), ResourceEstimate(SHAPE, seconds, fixed)) for i, (seconds, fixed) in enumerate(values)]
-)
-
-
-@given(pieces, st.integers(0, 30))
-def test_packing_keeps_everything_and_its_bound(given_pieces, target):
-    bins = pack(given_pieces, target)
-    assert Counter(piece.name for packed in bins for piece in packed) == Counter(piece.name for piece in given_pieces)
+@given(st.lists(st.integers(0, 20), max_size=60), st.booleans(), st.integers(0, 30), st.integers(1, 4))
+def test_packing_keeps_everything_and_its_bound(values, fixed, target, at_once):
+    shape = replace(SHAPE, at_once=at_once)
+    pieces = [Piece(str(i), ResourceEstimate(shape, seconds, fixed)) for i, seconds in enumerate(values)]
+    bins = pack(pieces, target)
+    assert Counter(piece.name for packed in bins for piece in packed) == Counter(piece.name for piece in pieces)
     for packed in bins:
-        assert len(packed) == 1 or sum(piece.seconds for piece in packed) <= target + 1e-6
-        assert len(packed) == 1 or not any(piece.estimate.fixed for piece in packed)
+        assert seconds_of(packed) <= max(target, packed[0].seconds)
+        assert len(packed) <= at_once or not fixed
+        assert at_once > 1 or seconds_of(packed) == sum(piece.seconds for piece in packed)

@@ -1,6 +1,7 @@
 """Submissions on disk, and what the queue says of their runs: no SLURM, its answers are given."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -16,8 +17,8 @@ from tests.wrong_forms import changes
 ASKED = Resources(1, 1, 0, 1, None, 10)
 
 
-def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=None):
-    train = ArrayJob("train-0", "train", ASKED, elements)
+def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=None, at_once=1):
+    train = ArrayJob("train-0", "train", replace(ASKED, at_once=at_once), elements)
     evaluation = ArrayJob("eval-0", "eval", ASKED, elements, None, (("train-0", "aftercorr"),))
     plan = JobPlan("s", str(directory), (train, evaluation, ArrayJob("finish", "finish", ASKED, ((),))))
     path = directory / "jobs" / f"{number:04d}"
@@ -128,6 +129,14 @@ def test_the_queue_and_the_directories_together(tmp_path):
     assert shown["a"]["state"] != merge(rows, stored, [])[0]["state"] == "interrupted"  # without a queue
     later = merge([row("a", "done", 10), row("b")], stored, elements[:1])  # its element goes on with the next
     assert [run["state"] for run in later] == ["done", "running"]
+
+
+def test_what_runs_of_an_element_side_by_side(tmp_path):
+    stored = [submission(tmp_path, 1, {"train-0": "7"}, (("a", "b", "c", "d"),), at_once=2)]
+    shown = merge(
+        [row("a", "done", 9), row("b"), row("c", "interrupted"), row("d")], stored, [element("7", 0, "RUNNING")]
+    )
+    assert [run["state"] for run in shown] == ["done", "running", "running", "queued"]
 
 
 def test_the_newest_submission_counts(tmp_path):

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from arch.errors import InputError
 from jobs.model import ArrayJob, Resources
+from jobs.plan import elements_text
 from jobs.render import Paths, ScriptContext, render, sbatch_options
 from scaling.study.jobs_schema import Cluster
 
@@ -32,8 +34,8 @@ KINDS = ("corpus", "train", "eval", "finish")
 NASTY = 'it\'s a "study"; $(touch pwned) `touch pwned` & | > < * ? ~ # ! \\ {a,b} %j [x] é'
 
 
-def job(kind, nodes=2, gpus=0, elements=3):
-    asked = Resources(nodes, 2, gpus, 4, 2048, 90)
+def job(kind, nodes=2, gpus=0, elements=3, at_once=1):
+    asked = Resources(nodes, 2, gpus, 4, 2048, 90, at_once=at_once)
     return ArrayJob(kind if kind in ("corpus", "finish") else f"{kind}-0", kind, asked, (("run",),) * elements)
 
 
@@ -74,9 +76,9 @@ def exports(script):
 
 
 @pytest.mark.parametrize("profile", [Cluster(**CPUS), Cluster(**GPUS)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_scripts_are_clean_shell(kind, profile):
-    linted(checked(render(context(profile=profile), job(kind))))
+@pytest.mark.parametrize(("kind", "at_once"), [*((kind, 1) for kind in KINDS), ("train", 4), ("eval", 4)])
+def test_scripts_are_clean_shell(kind, at_once, profile):
+    linted(checked(render(context(profile=profile), job(kind, at_once=at_once))))
 
 
 text = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(lambda s: "/" not in s)
@@ -92,8 +94,9 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
         **CPUS | {"environment": {"X": variable if variable.isprintable() else "x"}, "container": ["run", "a b"]}
     )
     made = context(study, f"/out/{root}", profile, ("--set", value), ("--only", value), f"/bin/{root}")
+    made = replace(made, python_path=f"/own:{value}")
     script = checked(render(made, job(kind)))
-    assert exports(script) == [str(made.paths.code), str(made.paths.work)]
+    assert exports(script) == [f"{made.paths.code}:/own:{value}", str(made.paths.work)]
     for option in sbatch_options(made, job(kind)):
         assert re.fullmatch(r"[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+", option), option
     for line in (line for line in commands(script) if f"/bin/{root}" in line):
@@ -105,16 +108,16 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
             assert words[words.index("--set") + 1] == value
 
 
-def run_evaluation(folder, made, srun, before="", code=0, **environment):
-    """What bash makes of an evaluation's script, with a stand-in for srun."""
-    evaluation, programs = job("eval"), folder / "bin"
+def run_element(folder, made, srun, before="", code=0, of=None, **environment):
+    """What bash makes of the script of an element, of an evaluation if no other, with a stand-in for srun."""
+    array, programs = of or job("eval"), folder / "bin"
     made.paths.submission.mkdir(parents=True, exist_ok=True)
-    made.paths.elements(evaluation).write_text("a b\t$(touch pwned)\nnot this\n")
+    made.paths.elements(array).write_text("a b\t$(touch pwned)\nnot this\n" if of is None else elements_text(of))
     programs.mkdir(exist_ok=True)
     (programs / "srun").write_text(f"#!/bin/bash\n{srun}\n")
     (programs / "srun").chmod(0o755)
     env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"} | environment
-    script = before + render(made, evaluation)
+    script = before + render(made, array)
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -124,7 +127,7 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     """With commands in all its names, against a program that notes what it got."""
     root, called = tmp_path / NASTY, shlex.quote(str(tmp_path / "called"))
     made = context("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
-    run_evaluation(tmp_path, made, f"printf '%s\\0' \"$@\" >> {called}")
+    run_element(tmp_path, made, f"printf '%s\\0' \"$@\" >> {called}")
     words = (tmp_path / "called").read_text().split("\0")[:-1]
     assert words[words.index("--checkpoint") + 1] == "a b"
     assert words[-1] == "$(touch pwned)" and "not this" not in words
@@ -136,7 +139,7 @@ def test_srun_finds_no_options_but_the_scripts(tmp_path):
     """Of the job that the script was submitted in, by hand or by a library, or of a site's defaults."""
     ours = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "7"}
     ours |= {"SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURMD_NODENAME": "n1"}
-    run_evaluation(tmp_path, context("s", str(tmp_path)), f"env > {tmp_path / 'env'}", **(INHERITED | ours))
+    run_element(tmp_path, context("s", str(tmp_path)), f"env > {tmp_path / 'env'}", **(INHERITED | ours))
     inherited = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert {name: value for name, value in inherited.items() if name.startswith(("SLURM", "SRUN_"))} == ours
 
@@ -146,8 +149,36 @@ def test_a_steps_exit_code_is_its_own(tmp_path):
     stand_ins = 'kill() { [ "$1" != -0 ] || command sleep 1; builtin kill "$@"; }\nsleep() { :; }\n'
     stand_ins += "scontrol() { echo queued again; }\n"
     srun = 'trap "" TERM\nkill -USR1 $PPID\nsleep 0.1'
-    assert run_evaluation(tmp_path, context("s", str(tmp_path)), srun, stand_ins, SLURM_ARRAY_JOB_ID="1") == ""
-    run_evaluation(tmp_path, context("s", str(tmp_path)), "exit 3", code=3, SLURM_ARRAY_JOB_ID="1")
+    assert run_element(tmp_path, context("s", str(tmp_path)), srun, stand_ins, SLURM_ARRAY_JOB_ID="1") == ""
+    run_element(tmp_path, context("s", str(tmp_path)), "exit 3", code=3, SLURM_ARRAY_JOB_ID="1")
+
+
+RUN = """
+name=$(basename "${*: -3:1}")
+echo "began $name" >>called
+[ "$name" != stops ] || { sleep 0.5; exit 75; }
+[ "$name" != long ] || sleep 2
+[ "$name" != fails ] || exit 3
+echo "ended $name" >>called
+"""
+OUTCOME = "#!/bin/bash\n[ $2 = jobs.outcome ] && exit $4\nexit 9\n"  # the run's own code
+
+
+@pytest.mark.parametrize(("runs", "code"), [(["long", "fails", "b", "c"], 3), (["long", "stops", "b", "c"], 75)])
+def test_runs_side_by_side_stop_none_of_the_others(tmp_path, runs, code):
+    """Whoever is free takes the next; where one is to be queued again, that waits for the others."""
+    (tmp_path / "python").write_text(OUTCOME)
+    (tmp_path / "python").chmod(0o755)
+    made = context("s", str(tmp_path), Cluster(**GPUS, requeue=False), python=str(tmp_path / "python"))
+    for run in runs:
+        (made.paths.runs / run).mkdir(parents=True)
+    asked = Resources(1, 2, 8, 4, 2048, 90, at_once=2)
+    run_element(tmp_path, made, RUN, code=code, of=ArrayJob("train-0", "train", asked, (tuple(runs),)), TMPDIR=tmp_path)
+    called = (tmp_path / "called").read_text().splitlines()
+    assert sorted(called[:2]) == sorted(f"began {run}" for run in runs[:2])
+    assert {f"ended {run}" for run in ("long", "b", "c")} < set(called) and len(called) == 7
+    assert called.index("ended c") < called.index("ended long") or code == 75, "the free place took both"
+    assert not list(tmp_path.glob("tmp.*"))
 
 
 def test_what_is_asked_for():
@@ -157,10 +188,14 @@ def test_what_is_asked_for():
         *("--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=4", "--time=90", "--mem=2048M"),
         *("--gpus-per-node=h100:2", "--partition=gpu", "--account=a", "--qos=q", "--constraint=x&y", "--exclusive"),
         *("--array=0-2", "--requeue", "--open-mode=append", "--signal=B:USR1@180", "--job-name=tiny-0001-train-0"),
-        "--output=logs/train-0_%a.log",
+        "--output=logs/train-0_%A_%a.log",
     }
     gres = Cluster(**GPUS | {"ask_gpus": "gres"})
     assert "--gres=gpu:2" in sbatch_options(context(profile=gres), job("train", gpus=2))
+    whole = job("train", nodes=1, gpus=8, at_once=4)
+    assert {"--gres=gpu:8", "--ntasks-per-node=8", "--mem=2048M"} <= set(sbatch_options(context(profile=gres), whole))
+    step = "srun --cpus-per-task=4 --exact --mem=512M --gres=gpu:2 --nodes=1 --ntasks=2"
+    assert step in render(context(profile=gres), whole), "each of four runs gets a quarter"
 
 
 def test_an_admins_own_template_wins(tmp_path):
@@ -209,7 +244,9 @@ def test_with_options_of_srun_every_python_is_started_by_it():
     for kind in ("corpus", "train", "eval", "finish"):
         script = linted(checked(render(made, job(kind))))
         starts = [line for line in re.sub(r"\\\n", "", script).splitlines() if "/usr/bin/python3 -m" in line]
-        assert starts and all("srun '--container-image=my image.sqsh' --nodes=" in line for line in starts)
+        assert starts and all(
+            "srun '--container-image=my image.sqsh' --cpus-per-task=4 --nodes=" in line for line in starts
+        )
 
 
 def test_a_setup_line_that_fails_ends_the_job(tmp_path):
@@ -229,4 +266,4 @@ def test_where_no_job_may_be_queued_again(tmp_path):
     made = context("s", str(tmp_path), profile=Cluster(**CPUS, requeue=False))
     assert {"--no-requeue"} <= set(sbatch_options(made, job("train")))
     stand_ins = "scontrol() { echo queued again; }\n"
-    assert run_evaluation(tmp_path, made, "kill -USR1 $PPID; sleep 0.2; exit 1", stand_ins, code=75) == ""
+    assert run_element(tmp_path, made, "kill -USR1 $PPID; sleep 0.2; exit 1", stand_ins, code=75) == ""

@@ -180,6 +180,13 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     assert speed_of(run, {("hgrn2", "6k"): Measured(5000, [0.1])}).source == ASSUMED
 
 
+def test_a_gpu_of_another_memory():
+    """A kind that comes with 40 and with 80 GB."""
+    ResourceEstimator(gpus(gpu="a100")).train(paper("3b"), NOTHING)
+    with pytest.raises(InputError, match=r"3b.* does not fit: .* of a GPU's 40 GB may be filled"):
+        ResourceEstimator(gpus(gpu="a100", memory_gb_per_gpu=40)).train(paper("3b"), NOTHING)
+
+
 def test_reasons_say_what_is_so(tmp_path):
     """Nobody asked for memory; a limit that was asked for is not reckoned; tasks stand behind an evaluation's time."""
     run, bare = study(tmp_path, ["98k"]).runs()[0], cluster(memory_gb_per_node=None)
@@ -191,6 +198,11 @@ def test_reasons_say_what_is_so(tmp_path):
             "the partition's default: the profile names no memory"
         )
         assert estimate.resources.reasons["cpus_per_task"] == "training.threads"
+    assert estimator.single("corpus", NOTHING).minutes == 60, "how much text there is, is not known"
+    known = estimator.single("corpus", NOTHING, 12_000_000_000)
+    assert (known.minutes, known.reasons["minutes"]) == (45, "12,000 MB of text at 10 MB/s")
+    assert estimator.single("corpus", NOTHING, 10**15).minutes == 60
+    assert estimator.single("corpus", ResourceRequest(minutes=7), 10**15).minutes == 7
     for kind in ("corpus", "finish"):
         assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
         assert estimator.single(kind, ResourceRequest(minutes=7)).reasons["minutes"] == "set in jobs.resources"

@@ -12,16 +12,23 @@ from scaling.rundir.directory import RunDir
 
 from ..scaling.eighth import module
 from .cluster import Cluster, needs_slurm
-from .studies import study_file
+from .studies import CPUS, study_file
 
 pytestmark = [needs_slurm, pytest.mark.slow]
 
 
 def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) -> None:
+    """To jobs that the site hands no environment on to."""
     (tmp_path / "average.py").write_text("import average_mixer\n")
     (tmp_path / "average_mixer.py").write_text(module())
     grid = {"archs": ["average"], "sizes": ["6k"], "seeds": [0]}
-    more = {"plugins": ["average"], "fit": {"smoothing_tokens": 1000}, "evaluation": {"validation_tokens": 1024}}
+    jobs = {"cluster": CPUS | {"sbatch": ["--export=NONE"], "environment": {"OMP_NUM_THREADS": "1"}}}
+    more = {
+        "jobs": jobs,
+        "plugins": ["average"],
+        "fit": {"smoothing_tokens": 1000},
+        "evaluation": {"validation_tokens": 1024},
+    }
     file = study_file(tmp_path, ["6k"], grid=grid, name="average", **more)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "scaling", "submit", str(file)]

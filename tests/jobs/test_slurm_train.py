@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +20,9 @@ from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import attempts
 from scaling.study.jobs_schema import Cluster as Profile
 from tests.gate import gated
-from tests.scaling.small_runs import BATCH, exact_rows, make_run
+from tests.scaling.small_runs import BATCH, exact_rows, make_run, train_here
 
-from .cluster import Cluster
+from .cluster import Cluster, cluster
 
 pytestmark = pytest.mark.slow
 STEPS = 300
@@ -152,3 +154,43 @@ def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
         assert [row["step"] for row in job.rundir.checked_rows().rows] == list(range(1, 21))
     assert len({job.info()["nodes"] for job in jobs}) == 1, "both were on the same nodes"
     assert exact_rows(jobs[0].rundir) == exact_rows(jobs[1].rundir)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="GPUs of a test cluster are device files: only root can make them")
+def test_runs_side_by_side_on_a_whole_node(tmp_path: Path) -> None:
+    """Five runs in four places, each on GPUs of its own: bad input of the first stops no other, a notice of the time
+    limit reaches all, and a run whose process is killed goes on when the others have ended."""
+    archs, name = ("cosformer2", "tnl", "hgrn2", "llama"), "a study; $(x) 'of' \"mine\""
+    alone = make_run(tmp_path, "tnl", name="alone", **SETTINGS)
+    bad = make_run(tmp_path, size="25k", name=name, **SETTINGS)
+    runs = [make_run(tmp_path, arch, name=name, **SETTINGS) for arch in archs]
+    bad.run_json.write_text("{")
+    folder = bad.study / "jobs" / "0001"
+    environment = ENVIRONMENT | gated(120, tmp_path / "go")
+    profile = Profile(
+        nodes=1, cpus_per_node=64, gpus_per_node=4, whole_nodes=True, signal_s=30, environment=environment
+    )
+    paths = Paths(folder, ROOT, folder / "study.yaml", bad.study, ROOT)
+    context = ScriptContext(study="s", profile=profile, paths=paths, python=sys.executable)
+    asked = Resources(1, 1, 4, 2, 8000, 10, at_once=4)
+    with cluster(1, gpus=4) as node:
+        array = ArrayJob("train-0", "train", asked, (tuple(run.path.name for run in (bad, *runs)),))
+        number = node.submit(context, array)
+        jobs = [Job(node, number, run, folder) for run in runs]
+        for job in jobs:
+            job.until(lambda job=job: job.step() == 120, "all are at step 120")
+        places = [env["CUDA_VISIBLE_DEVICES"] for job in jobs for env in job.tasks().values()]
+        assert sorted(places) == ["0", "1", "2", "3"]
+        node.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
+        for job in jobs:
+            job.until(lambda job=job: job.tasks(restart=1), "queued again")
+            assert job.stopped("SIGUSR1") >= 120 and job.exit_codes()[0] == 75
+        os.kill(next(iter(jobs[1].tasks(restart=1))), signal.SIGKILL)
+        jobs[0].until(lambda: jobs[0].state == "FAILED", "the end")
+        assert jobs[0].info()["restart_cnt"] == 2 and f"error: {bad.run_json}" in jobs[0].logs()
+    for job in jobs:
+        assert job.rundir.status()["state"] == "done", job.logs()
+        assert [row["step"] for row in job.rundir.checked_rows().rows] == list(range(1, STEPS + 1))
+        assert job.exit_codes() == [75, 137 if job is jobs[1] else 0, 0]
+    train_here(alone)
+    assert exact_rows(alone) == exact_rows(jobs[1].rundir)

@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..niah.settings import VARIANTS
 from .sets import DATA, PRESETS, TASKS, DataSet
 
 RECORD = "fetched.json"
+NAMED = "lm_eval:"  # before the names of tasks that are not in TASKS
 Download = Callable[[DataSet], tuple[list[dict[str, Any]], str]]  # rows and revision
 
 
@@ -36,12 +37,18 @@ class Fetched:
 
 
 def data_sets(words: Iterable[str] | None) -> list[str]:
-    """Keys of DATA that the named tasks, presets and data sets need; all where `words` is None. Raises InputError for
-    an unknown name."""
+    """Keys of DATA that the named tasks, presets and data sets need (all where `words` is None), then what is named
+    `lm_eval:NAME`. Raises InputError for an unknown name."""
     if words is None:
         return list(DATA)
-    wanted: set[str] = set()
+    wanted, named = set[str](), []
     for word in words:
+        if word.startswith(NAMED):
+            from .named import check_name
+
+            check_name(word.removeprefix(NAMED))
+            named.append(word)
+            continue
         if word == "niah" or word in VARIANTS:
             raise InputError(
                 f"eval fetch: the text of {word} is yours: leave it out, and put .txt files into FOLDER/needle"
@@ -49,12 +56,28 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
         if word not in TASKS and word not in PRESETS and word not in DATA:
             raise InputError(f"eval fetch: {word!r} is unknown{nearest(word, [*PRESETS, *TASKS, *DATA])}")
         wanted |= {TASKS[task].data if task in TASKS else task for task in PRESETS.get(word, (word,))}
-    return [name for name in DATA if name in wanted]
+    return [name for name in DATA if name in wanted] + named
 
 
 def missing(folder: Path, names: Iterable[str]) -> list[str]:
-    """The data sets that are missing or not intact."""
-    return [name for name in names if _stored(folder, DATA[name]) is None]
+    """The data sets that are missing or not intact, and tasks by name that lack rows."""
+    return [
+        name
+        for name in names
+        if (_lacking(folder, name) if name.startswith(NAMED) else _stored(folder, DATA[name]) is None)
+    ]
+
+
+def _lacking(folder: Path, name: str) -> DataSet | None:
+    """The first rows that lm-eval's task asks for and `folder` does not have. Raises InputError where it cannot be made
+    of those that are there."""
+    from .named import MissingRows, Rows, make
+
+    try:
+        make(name.removeprefix(NAMED), Rows(folder), {})
+    except MissingRows as error:
+        return error.data
+    return None
 
 
 def from_hub(data: DataSet) -> tuple[list[dict[str, Any]], str]:
@@ -85,25 +108,38 @@ def fetch(
     InputError where the folder cannot be written or its record is damaged."""
     results = []
     for name in names:
-        result = _fetch(folder, name, download)
+        if name.startswith(NAMED):
+            result = _fetch_named(folder, name, download)
+        else:
+            result = _fetch(folder, name, DATA[name], download)
         say(f"{name}: {result.state}{f' ({result.reason})' if result.reason else ''}")
         results.append(result)
     return results
 
 
-def _fetch(folder: Path, name: str, download: Download) -> Fetched:
-    data = DATA[name]
+def _fetch_named(folder: Path, name: str, download: Download) -> Fetched:
+    """What lm-eval's task asks for, file after file, until it can be made."""
+    result = Fetched(name, "", "there")
+    try:
+        while result.state != "failed" and (data := _lacking(folder, name)) is not None:
+            result = _fetch(folder, name, data, download)
+    except InputError as error:
+        result = replace(result, state="failed", reason=str(error))
+    return result
+
+
+def _fetch(folder: Path, name: str, data: DataSet, download: Download) -> Fetched:
     path = folder / data.file
     if (n_rows := _stored(folder, data)) is not None:
         return Fetched(name, data.file, "there", n_rows)
     try:
         rows, revision = download(data)
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     except Exception as error:  # whatever a network, a hub or an archive can come up with
         text = " ".join(str(error).split())
         return Fetched(name, data.file, "failed", reason=f"{type(error).__name__}: {text[:200]}")
     if not rows:
         return Fetched(name, data.file, "failed", reason=f"the split {data.split} of {data.hub} is empty at the hub")
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content, kind="data")

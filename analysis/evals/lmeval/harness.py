@@ -18,7 +18,7 @@ import re
 import string
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,29 +98,25 @@ MULTIRC = {
 }
 
 
-class BuiltOnce:
-    """Before lm-eval's task in the order of bases: documents and requests are made for the first model and used for
-    all."""
+def built_once(task: Any) -> Any:
+    """lm-eval's task, whose documents and requests are made for the first model and used for all."""
+    read, build = task.doc_iterator, task.build_all_requests
 
-    _instances: list[Any] | None = None
-    _documents: list[tuple[int, dict[str, Any]]] | None = None
-
-    def doc_iterator(self, **asked: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self._documents is None:
-            self._documents = list(super().doc_iterator(**asked))  # type: ignore[misc]
-        return iter(self._documents)
-
-    def build_all_requests(self, **asked: Any) -> None:
-        if self._instances is None:
-            super().build_all_requests(**asked)  # type: ignore[misc]
-            return
-        for request in self._instances:
+    def build_requests(**asked: Any) -> None:
+        if task._instances is None:
+            build(**asked)
+        for request in task._instances:
             request.resps, request.filtered_resps = [], {}  # the last model's answers
+
+    documents = cache(lambda **asked: list(read(**asked)))
+    task._instances, task.build_all_requests = None, build_requests
+    task.doc_iterator = lambda **asked: iter(documents(**asked))
+    return task
 
 
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     """lm-eval's task for `name`, a key of TASKS, over `rows` of its data set's layout, for lm-eval's evaluator."""
-    return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
+    return built_once(_scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows))
 
 
 def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
@@ -135,7 +131,7 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     if name == "multirc":
         config |= MULTIRC
 
-    class LocalTask(BuiltOnce, ConfigurableTask):
+    class LocalTask(ConfigurableTask):
         def download(self, *args: Any, **kwargs: Any) -> None:
             self.dataset = {split: Dataset.from_list(list(rows))}
 
@@ -146,7 +142,7 @@ def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     """The class of a SCROLLS task, without the download of data and of a metric's script that its constructor makes."""
     base: Any = getattr(scrolls, str(TASKS[name].scrolls))
 
-    class LocalScrolls(BuiltOnce, base):
+    class LocalScrolls(base):
         def __init__(self) -> None:
             ConfigurableTask.__init__(self, config={"task": name, "metadata": {"version": base.VERSION}})
 
@@ -205,8 +201,16 @@ class AnswerTooLong(Exception):
         self.n_tokens = n_tokens
 
 
+class PromptsTooLong(Exception):
+    """Every prompt would be cut, the shortest has n_tokens with its answer."""
+
+    def __init__(self, n_tokens: int) -> None:
+        super().__init__(n_tokens)
+        self.n_tokens = n_tokens
+
+
 class CountingLM(HFLM):
-    """HFLM that counts what it cut. Raises AnswerTooLong.
+    """HFLM that counts what it cut. Raises AnswerTooLong, and where `cuts_all` is False PromptsTooLong.
 
     max_length: tokens of a window, prompt and continuation together. tokens: of each text that was tokenised, by text:
     lm-eval asks for a prompt's again with each answer, and each model again. n_truncated: requests that lost tokens on
@@ -220,6 +224,14 @@ class CountingLM(HFLM):
         self._gen_toks = max_gen_toks
         self.tokens: dict[str, np.ndarray] = {}
         self.n_truncated = self.n_requests = 0
+        self.cuts_all = True
+
+    def _count(self, sizes: list[int]) -> None:
+        """sizes: of the requests in tokens, prompt and answer."""
+        self.n_requests += len(sizes)
+        self.n_truncated += sum(size > self.max_length for size in sizes)
+        if min(sizes, default=0) > self.max_length and not self.cuts_all:
+            raise PromptsTooLong(min(sizes))
 
     @property
     def max_gen_toks(self) -> int:
@@ -245,14 +257,12 @@ class CountingLM(HFLM):
         longest = max((len(answer) for _, _, answer in requests), default=0)
         if longest > self.max_length:
             raise AnswerTooLong(longest)
-        self.n_requests += len(requests)
-        self.n_truncated += sum(len(asked) + len(answer) > self.max_length + 1 for _, asked, answer in requests)
+        self._count([len(asked) + len(answer) - 1 for _, asked, answer in requests])  # the last is not read
         return super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
-        room = self.max_length - self._gen_toks
-        self.n_requests += len(requests)
-        self.n_truncated += sum(len(self.tok_encode(request.args[0])) > room for request in requests)
+        asked = [request.args for request in requests]
+        self._count([len(self.tok_encode(text)) + more.get("max_gen_toks", self._gen_toks) for text, more in asked])
         return super().generate_until(requests, disable_tqdm)
 
     def _model_generate(self, context: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -23,6 +23,8 @@ EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables wri
 GROUPED = re.compile(r"[1-9]\d{0,2}([, ])\d{3}(\1\d{3})*(\.\d*)?")  # 7,000,000,000 or 7 000 000 000
 ONE_COMMA = re.compile(r"\d+,\d+")  # 7,000: thousands, or a decimal comma
 ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 7.000 parameters: thousands, or a number in another unit
+SHORT = re.compile(r"(\d+\.?\d*)\s*([kmbt])", re.IGNORECASE)  # 7B, 410 M
+POWERS = {"k": 3, "m": 6, "b": 9, "t": 12}
 COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are written in thousands
 ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
@@ -58,15 +60,27 @@ def number_of(cell: Any) -> float | None:
         return math.inf if cell > 0 else -math.inf
 
 
-def without_thousands(cells: pd.Series) -> pd.Series:
-    """A column of which one cell, as 7,000,000 or 7 000, says that its commas or blanks part thousands, without those
-    of all such cells; another one as it stands."""
+def plain_counts(cells: pd.Series, field: str) -> pd.Series:
+    """A column of counts without suffixes, 7B as 7e9; and, where one cell, as 7,000,000 or 7 000, says that its commas
+    or blanks part thousands, without those of all such cells; another one as it stands. Raises InputError for small
+    numbers beside suffixes: they could be in the suffix's unit."""
     texts = {cell: text_of(cell) for cell in cells if isinstance(cell, str)}
+    short = {
+        cell: f"{match[1]}e{POWERS[match[2].lower()]}"
+        for cell, text in texts.items()
+        if (match := SHORT.fullmatch(text))
+    }
+    if short:
+        bare = np.array([(value := number_of(cell)) is not None and 0 < value < 1e3 for cell in cells])
+        if bare.any():
+            few, some = text_of(cells[bare].iloc[0]), next(iter(short))
+            raise InputError(
+                f"{field}: {few!r} beside {some!r} could be in its unit: write it out in {rows_text(cells.index[bare])}"
+            )
     grouped = {cell: text for cell, text in texts.items() if GROUPED.fullmatch(text)}
-    if all(ONE_COMMA.fullmatch(text) for text in grouped.values()):
-        return cells
-    plain = {cell: text.replace(",", "").replace(" ", "") for cell, text in grouped.items()}
-    return cells.astype(object).replace(plain)
+    if not all(ONE_COMMA.fullmatch(text) for text in grouped.values()):
+        short |= {cell: text.replace(",", "").replace(" ", "") for cell, text in grouped.items()}
+    return cells.astype(object).replace(short) if short else cells
 
 
 def numbers(cells: pd.Series, field: str) -> np.ndarray:

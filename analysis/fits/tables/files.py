@@ -1,4 +1,5 @@
-"""A table's file as a data frame: CSV, TSV, JSON lines, a JSON array of rows, Parquet; all but Parquet also as .gz.
+"""A table's file as a data frame: CSV, TSV, JSON lines, a JSON array of rows, Parquet, a sheet of Excel; texts also as
+.gz.
 
 Cells of text files stay text, so that no reader guesses what "1,234" or "007" means; the index counts rows from 1,
 the header not among them. Messages name these rows.
@@ -11,7 +12,10 @@ import gzip
 import io
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import pandas as pd
 
@@ -21,7 +25,7 @@ from arch.errors import InputError
 from data.files import parse_json, reading
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".json")
-SUFFIXES = (*TEXTS, ".parquet")
+SUFFIXES = (*TEXTS, ".parquet", ".xlsx")
 LARGEST = 1 << 30  # bytes of text: its rows take some ten times as much memory
 GZIP = b"\x1f\x8b"  # the first bytes of gzip, whatever the file is called
 MARK = "\ufeff"  # the byte order mark; files put together have several
@@ -48,6 +52,8 @@ def read_frame(path: Path | str) -> pd.DataFrame:
     with reading(path):
         if kind == ".parquet":
             return from_frame(read_table(path), str(path))
+        if kind == ".xlsx":
+            return _of_cells(_sheet(path), path)
         with open(path, "rb") as file:
             packed = file.read(2) == GZIP
         with gzip.open(path) if packed else open(path, "rb") as opened:
@@ -85,12 +91,35 @@ def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:
     first = text.partition("\n")[0]
     comma = "\t" if kind == ".tsv" else ";" if ";" in first and "," not in first else ","
     csv.field_size_limit(WIDEST_CELL)
-    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True))
+    return _of_cells(list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True)), path)
+
+
+def _sheet(path: Path) -> list[list[Any]]:
+    """The cells of a workbook's only sheet that has any; of a formula what it came to when the file was saved."""
+    if find_spec("openpyxl") is None:
+        raise InputError(f"{path}: needs openpyxl: pip install 'linear-scaling[excel]', or save it as CSV")
+    from openpyxl import load_workbook
+
+    with ZipFile(path) as packed:
+        if sum(part.file_size for part in packed.infolist()) > LARGEST:
+            raise InputError(f"{path}: holds more than {LARGEST >> 30} GiB of text: keep the rows that are fitted")
+    sheets = load_workbook(path, read_only=True, data_only=True).worksheets
+    filled = {sheet.title: [["" if cell is None else cell for cell in row] for row in sheet.values] for sheet in sheets}
+    filled = {title: rows for title, rows in filled.items() if any(map(any, rows))}
+    if len(filled) > 1:
+        raise InputError(
+            f"{path}: has several sheets ({', '.join(filled)}): keep the one with the runs, or save it as CSV"
+        )
+    return next(iter(filled.values()), [])
+
+
+def _of_cells(rows: list[list[Any]], path: Path) -> pd.DataFrame:
+    """The first row names the columns."""
     while rows and not any(rows[-1]):
         rows.pop()  # empty lines at the end are no rows
-    if not rows or not any(cell.strip() for cell in rows[0]):
+    if not rows or not any(str(cell).strip() for cell in rows[0]):
         raise InputError(f"{path}: has no header: the first line names the columns")
-    heads = [head.strip() or f"(column {number})" for number, head in enumerate(rows[0], 1)]
+    heads = [str(head).strip() or f"(column {number})" for number, head in enumerate(rows[0], 1)]
     for number, row in enumerate(rows[1:], 1):
         if any(row[len(heads) :]):
             raise InputError(f"{path}: row {number} has {counted(len(row), 'cell')}, the header has {len(heads)}")

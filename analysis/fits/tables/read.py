@@ -15,7 +15,7 @@ from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_i
 from analysis.fits.prepare import prepare
 from analysis.fits.seeds import ends_of, seed_groups
 from analysis.fits.settings import as_it_stands
-from analysis.fits.tables.cells import COUNTS, Condition, numbers, text_of, without_thousands
+from analysis.fits.tables.cells import COUNTS, Condition, numbers, plain_counts, text_of
 from analysis.fits.tables.columns import (
     AGREEING,
     LABELS,
@@ -76,7 +76,8 @@ def read_table(
     """The runs of a table: a file (files.SUFFIXES) or a data frame, one row a run or many, as they stand: its settings
     smooth nothing and leave nothing out.
 
-    columns: {field: column}, where the names alone do not say it ("" leaves a field out); where: conditions on the rows
+    columns: {field: column}, where the names alone do not say it ("" leaves a field out; several columns joined by +
+    are a label together); where: conditions on the rows
     that are kept, as "loss<5"; group: the column or field to group by, or several by commas; convention: of C, by name;
     where C or D (or N, left out by "") is missing it follows from C = 6 N D, which needs "6nd" (the default) or
     "6nd_total"; loss_unit: nats or bits, a token (by default as the column's name says, else unstated); is left as it
@@ -97,6 +98,7 @@ def read_table(
     try:
         frame, notes = as_rows(frame)
         frame = frame if more is None else with_runs(frame, as_rows(more)[0])
+        frame = _with_joined(frame, columns or {})
         chosen = choose(list(frame.columns), columns or {}, convention)
         unit = _loss_unit(chosen["loss"], loss_unit)
         table = _read(name, frame, chosen, columns or {}, where, group, convention, unit, keep_duplicates)
@@ -104,6 +106,20 @@ def read_table(
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
     assert table.origin is not None
     return replace(table, origin=replace(table.origin, notes=(*notes, *table.origin.notes)))
+
+
+def _with_joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """The table with a column for every label that is to be several columns, as run=model+rate."""
+    for name in (columns.get(label, "") for label in LABELS):
+        parts = [part.strip() for part in name.split("+")]
+        if name in frame or len(parts) == 1:
+            continue
+        for part in parts:
+            if part not in frame:
+                raise InputError(f"--columns: there is no column {part!r}{nearest(part, list(frame.columns))}")
+        texts = [[text_of(cell) for cell in frame[part]] for part in parts]
+        frame = frame.assign(**{name: [", ".join(values) for values in zip(*texts, strict=True)]})
+    return frame
 
 
 def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:
@@ -153,7 +169,7 @@ def _read(
     keep_duplicates: bool,
 ) -> RunTable:
     rows, notes = Rows(frame), list[str]()
-    rows.frame = frame.assign(**{chosen[key]: without_thousands(frame[chosen[key]]) for key in COUNTS if key in chosen})
+    rows.frame = frame.assign(**{chosen[key]: plain_counts(frame[chosen[key]], key) for key in COUNTS if key in chosen})
     blank = np.ones(len(frame), dtype=bool)
     for _, cells in frame.items():
         blank[blank] = [text_of(cell) == "" for cell in cells[blank]]

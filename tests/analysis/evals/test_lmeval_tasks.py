@@ -187,8 +187,10 @@ def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, mo
     results = []
     for asked_model in (model, other, model):
         values = task.evaluate(asked_model, prepared)
-        results.append((values, [request.resps for request in prepared.task.instances]))
-        monkeypatch.setattr(type(prepared.task), "fewshot_context", lambda *a, **k: pytest.fail("built again"))
+        results.append((values, [request.resps for request in prepared.tasks["tasks"][name].instances]))
+        monkeypatch.setattr(
+            type(prepared.tasks["tasks"][name]), "fewshot_context", lambda *a, **k: pytest.fail("built again")
+        )
     monkeypatch.undo()
     assert results[2] == results[0] and results[1][1] != results[0][1]
     assert results[1][0] == run(name, other, max_new_tokens=12)

@@ -19,6 +19,8 @@ from tests.analysis.fits.built import envelopes_of, group_of, study_of
 from tests.analysis.fits.synthetic import BATCH
 from tests.analysis.fits.test_grouping import write
 
+from ..report.drawn_paper import check_paper
+
 KEYS = {"state": "done", "left_out": "", "context_length": 256, "reset_at_documents": False}
 
 
@@ -92,6 +94,7 @@ def test_what_is_said_of_variants(ratio, verdict, line):
     note = "nobody knows" if verdict == UNKNOWN else "1.00% of the loss (1 degrees of freedom)"
     assert note in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["on", "off"]
+    check_paper(variant_figure(fits))
 
 
 def test_what_is_a_family():

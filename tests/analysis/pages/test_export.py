@@ -1,12 +1,15 @@
 """Tables as files: numbers in full, intervals as columns."""
 
 import math
+import shutil
+import subprocess
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from analysis.pages.cells import NONE, number, shown
-from analysis.pages.export import columns, write_tables
+from analysis.pages.export import columns, latex, write_latex, write_tables
 
 ROWS = [
     {
@@ -38,3 +41,23 @@ def test_files_read_back(tmp_path: Path) -> None:
     write_tables(tmp_path / "tables", {"one": ROWS})
     read = pd.read_csv(tmp_path / "tables" / "one.csv")
     assert read["a"][0] == 1 / 3 and math.isnan(read["a"][1]) and read["law"].tolist() == ["A_1 & B", "50% of {x}"]
+
+
+def test_a_latex_table_shows_the_texts_of_the_page() -> None:
+    lines = latex(ROWS).splitlines()
+    assert lines[:2] == [r"\begin{tabular}{@{}llrrll@{}}", r"\toprule"] and lines[-1] == r"\end{tabular}"
+    head, first, second = lines[2], lines[4], lines[5]
+    assert head.startswith("law & a & share & runs & range & ") and r"$N_\mathrm{opt}$ at" in head
+    assert first.startswith(r"A\_1 \& B & 0.33 {[}0.25,~0.50] & 12.3\% & 1,204 & 10$^{12}$ -- 3$\cdot$10$^{12}$ & ")
+    assert second.startswith(r"50\% of \{x\} & not identified &  & $-$7 &  & ")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
+def test_latex_takes_every_letter(tmp_path: Path) -> None:
+    odd = {"a": "\\ ~ ^ # $ < > ± ≤ × [x] – 2.0 [−1e-08, 3]", "long": "words of a run, " * 9, "n": "-0.5"}
+    write_latex(tmp_path, {"odd": [odd, {"a": "[1, 2]", "long": "", "n": "2"}], "rows": ROWS})
+    text = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{odd}\input{rows}\end{document}"
+    (tmp_path / "paper.tex").write_text(text)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout

@@ -17,6 +17,7 @@ from analysis.report.laws import choices_section
 
 from ..fits.built import fit_of, study_of
 from ..fits.comparison.worlds import NEAR, ONE, study
+from .drawn_paper import check_paper
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,7 @@ def test_the_figure_has_a_line_and_a_band_for_every_other_architecture(compared)
         assert all(low <= y <= high for low, y, high in zip(band.y[:n], line.y, band.y[n:][::-1], strict=True))
     assert best in figure.layout.yaxis.title.text
     marked = comparison_figure(compared, {"C": "6nd"}, others[:1])
+    check_paper(marked)
     first, *rest = [trace for trace in marked.data if trace.name]
     assert (first.name, first.line.dash) == (f"{others[0]} (law not believed)", "dash")
     assert [trace.name for trace in rest] == others[1:]

@@ -6,6 +6,8 @@ from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, outcome_lines
 from tests.analysis.forecast.made import predictions, run
 
+from .drawn_paper import check_paper
+
 
 def forecast(*measured, **more):
     """Two seeds of LLaMA, measured or not, and a run of TNL of which nothing is predicted."""
@@ -36,6 +38,7 @@ def test_afterwards_the_errors_stand_beside_them():
     assert (first["error"], first["held"], first["error over the drop"]) == ("+0.77%", "yes", "+20%")
     assert second["held"] == "no" and first["over the largest C fitted"] == "2.00"
     figure = forecast_figure(trained)
+    check_paper(figure)
     (measured,) = [trace for trace in figure.data if trace.hovertemplate and ", measured" in trace.hovertemplate]
     assert list(measured.y) == [1.31, 1.34]
 

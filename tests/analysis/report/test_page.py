@@ -7,15 +7,17 @@ import pandas as pd
 import pytest
 
 from analysis import stage
+from analysis.figures import paper
 from analysis.fits.fit import N_OPT
 from analysis.fits.study_fits import read_fits
-from analysis.report.page import _lead
+from analysis.report.page import Study, _lead, page
 from analysis.run_table import RunTable
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
 from ..fits.built import group_of, study_of
 from ..pages.browser import Browser, find_browser
+from .drawn_paper import check_paper
 from .drawn_study import write_study
 
 ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
@@ -42,7 +44,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Path]:
     settings = stage._fit_settings(study).model_copy(update={"n_replicates": REPLICATES})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "_fit_settings", lambda study: settings)
-        return study, stage.report(study, study.runs()).path
+        return study, stage.report(study, study.runs(), paper=study.directory / "paper").path
 
 
 def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None:
@@ -154,3 +156,28 @@ def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path], browser: 
         assert len(rows) == len(PARTS) - 1 and min(rows) >= 2  # checkpoints are a file alone
         assert browser.printed().startswith(b"%PDF")
         assert browser.errors == []
+
+
+def test_a_paper_has_every_figure_in_two_widths_with_its_fonts(drawn: tuple[StudySpec, Path]) -> None:
+    folder = drawn[0].directory / "paper"
+    assert {file.name for file in (folder / "tables").iterdir()} == {f"{name}.tex" for name in PARTS}
+    for width, inches in paper.WIDTHS.items():
+        pages = sorted((folder / width).glob("*.pdf"))
+        assert len(pages) == FIGURES
+        for file in pages:
+            content = file.read_bytes()
+            assert b"/FontFile2" in content and b"/Type3" not in content
+            box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", content)
+            assert box and float(box[1]) == inches * 72 and float(box[2]) <= paper.HIGHEST * 72
+            svg = file.with_suffix(".svg").read_text()
+            assert "<text" not in svg and "<path" in svg
+
+
+def test_a_figure_of_a_paper_shows_what_the_page_shows(drawn: tuple[StudySpec, Path]) -> None:
+    study, _ = drawn
+    tables = stage.read_tables(study.results)
+    bigram = {"loss": 2.0, "bits_per_byte": 2.9, "train_tokens": 1}
+    figures = page(Study(study.name, read_fits(study.results / "fits.json"), tables, bigram)).figures
+    assert len(figures) == FIGURES
+    for figure in figures.values():
+        check_paper(figure)

@@ -62,7 +62,7 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
         "runs/llama-25k-c64-s0": "not begun here",
         "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval study` first",
         "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
-        "sweep/runs/llama-10k-c64-s0": "not evaluated: `scaling sweep` does so once all its runs are trained",
+        "sweep/runs/llama-10k-c64-s0": "not evaluated: `scaling sweep` first",
     }
     assert not list(tmp_path.glob("*.tar.xz"))
     shown = scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run").stdout

@@ -16,8 +16,20 @@ from tests.scaling.rated import rated
 
 def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     file = tmp_path / "asked.yaml"
-    words = ["design", "--arch", "llama", "--arch", "hgrn2", "--corpus", "books.txt", "--corpus-tokens", "50e6"]
-    words += ["--budget", "2e16", "--studies", "8", "--name", "asked", "--write", str(file), "--json"]
+    words = ["design", "--arch", "llama,hgrn2", "--corpus", "books.txt", "--corpus-tokens", "50e6"]
+    words += [
+        "--budget",
+        "2e16",
+        "--tokenizer",
+        "bpe:4096",
+        "--studies",
+        "8",
+        "--name",
+        "asked",
+        "--write",
+        str(file),
+        "--json",
+    ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
     computed = json.loads(result.stdout)
@@ -29,11 +41,11 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     assert spent == pytest.approx(best["flops"]) and best["flops"] == pytest.approx(2e16, rel=0.03)
     assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) + len(swept) == best["runs"]
     assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
-    assert {run.arch for run in runs} == {"llama", "hgrn2"}
+    assert {run.arch for run in runs} == {"llama", "hgrn2"} and {run.config.vocab_size for run in runs} == {4096}
     for row in (*computed["proposals"], naive):
         assert 0 <= row["summary"]["right"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
-    assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --budget 2e16 --corpus books.txt ")
+    assert file.read_text().startswith("# scaling design --arch llama,hgrn2 --budget 2e16 --corpus books.txt ")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +53,12 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     [
         (["--arch", "lama", "--budget", "1e16"], "--arch: 'lama'"),
         (["--arch", "llama"], "give one of"),
+        (["--arch", "llama,lama", "--budget", "1e16"], "--arch: 'lama'"),
+        (["--arch", "llama", "--budget", "1e16", "--tokenizer", "byte"], "unknown tokenizer 'byte'"),
+        (
+            ["--arch", "llama", "--budget", "1e16", "--tokenizer", "gpt2", "--corpus", "stdlib:"],
+            "before gpt2 has encoded",
+        ),
         (["--arch", "llama", "--budget", "1e16", "--gpu-minutes", "3"], "give one of"),
         (["--arch", "llama", "--budget", "1e16", "--ask", "width"], "--ask: 'width'"),
         (["--arch", "llama", "--budget", "1e16", "--ask", "compare"], "another --arch"),

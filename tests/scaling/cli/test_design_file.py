@@ -95,6 +95,9 @@ def test_stages_count_branches_forecasts_and_evaluations(tmp_path):
     less = load_study(study(tmp_path, evaluation={"validation_tokens": 1_000_000}))
     ((short,), _) = stages_of(less, LEASE)
     assert grid.evaluation == pytest.approx(10 * short.evaluation, rel=0.01) and grid.training == short.training
+    tasks = {"validation_tokens": 1_000_000, "tasks": ["extrapolate", "perplexity"], "data": str(tmp_path / "none")}
+    ((more,), (note,)) = stages_of(load_study(study(tmp_path, evaluation=tasks)), LEASE)
+    assert more.evaluation > short.evaluation and note.startswith("evaluations: without perplexity: their data are")
     trunks = {"lr": 1e-3, "batch_tokens": 16_384, "schedule": "wsd", "branches": [20_000_000, 40_000_000]}
     ((branched,), _) = stages_of(load_study(study(tmp_path, training=trunks)), LEASE)
     assert branched.n_runs == 24

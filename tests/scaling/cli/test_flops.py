@@ -109,12 +109,12 @@ def test_small_models_on_a_gpu_take_as_long_as_their_host_or_their_kernels() -> 
 
 
 def test_disk_is_that_of_flops_memory() -> None:
-    for name, n, kind, zero in (("paper", 57, "bf16", 1), ("four-architectures", 6, "fp32", 0)):
+    for name, n, kind in (("paper", 57, "bf16"), ("four-architectures", 6, "fp32")):
         for row in cost_of(name).runs:
             config = row.run.config
             assert row.n_checkpoints == len(row.run.checkpoint_steps) == n
             assert row.checkpoint_bytes == n * checkpoint_bytes(config, kind)
-            assert row.state_bytes == 2 * state_bytes(config, zero)
+            assert row.state_bytes == 2 * state_bytes(config)
             if kind == "fp32":
                 assert checkpoint_bytes(config, kind) == 4 * count_params(config).total
 

@@ -32,7 +32,7 @@ def flops(*words):
     [
         ["ladder", "1M:1B:4"],
         ["ladder", "3M:300M:3", "--by", "flops", "--head-dim", "64", "--aspect", "50", "--context", "1024"],
-        ["size", "--params", "12M", "--arch", "tnl", "--arch", "mamba2"],
+        ["size", "--params", "12M", "--arch", "tnl,hgrn2", "--arch", "mamba2"],
         ["size", "--params", "100k"],
         ["size", "--flops-per-token", "1e9", "--context", "2048"],
         ["match", "hgrn2-410m"],

@@ -1,5 +1,6 @@
 """A forecast from plan to report on a small study that is really trained: predicted first, and seen by no fit."""
 
+import hashlib
 import json
 import shutil
 
@@ -9,12 +10,14 @@ import scaling.cli.request
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import fits_of
 from analysis.forecast.predict import NO_RATE, predict
-from analysis.forecast.stored import digests, read_rounds
+from analysis.forecast.stored import Program, digests, read_rounds
 from analysis.source.choose import source_of
 from analysis.stage import read_tables
+from data.corpus import open_corpus
 from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import record_prediction
+from scaling.rundir.versions import program_digest
 from scaling.study.spec import load_study
 from tests.commands import invoke, printed, refusal_of
 
@@ -99,6 +102,14 @@ def test_predictions_are_stored_once(made):
         assert row["interval"][0] < row["loss"] < row["interval"][1] and row["reason"] is None
         assert "; rehearsed up to " in row["rests_on"] and row["rests_on"] in outputs["again"].replace("\n", " ")
     assert stored["groups"]["llama"]["largest"]["c"] < stored["runs"][0]["c"]
+    corpus = folder / "out/tiny/corpus"
+    held_out = [path.read_bytes() for path in sorted(corpus.glob("validation*.bin"))]
+    assert stored["held_out"]["sha256"] == [hashlib.sha256(content).hexdigest() for content in held_out] != []
+    assert stored["held_out"]["tokens"] == len(open_corpus(corpus).validation)
+    assert [(row["seed"], row["lr"]) for row in stored["runs"]] == [(5, 3e-3), (6, 3e-3)]
+    assert stored["program"]["code"] == program_digest() and len(stored["if_missed"]) == 3
+    shown = " ".join(outputs["again"].split())
+    assert "LLaMA 55k: learning rate 0.003" in shown and "Losses are read on 2,048 of" in shown
     assert "predict: 2 of 2 runs predicted" in outputs["predict"] and "predict: " not in outputs["again"]
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
     assert WAIT not in outputs["status"] and "llama-55k-c64-s5 (forecast)" in outputs["status"]
@@ -177,7 +188,7 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     first, second = study.forecast_runs()
     unrated = second.model_copy(update={"training": second.training.model_copy(update={"lr": "law"})})
     tables = read_tables(study.results)
-    predict(study, [first, unrated], fits_of(json.loads(files["fits"])), tables, None)
+    predict(study, [first, unrated], fits_of(json.loads(files["fits"])), tables, Program(commit=None))
     predicted, skipped = read_rounds(study)[0].runs
     assert predicted.loss and predicted.spec_hash == first.spec_hash
     assert skipped.loss is None and skipped.reason == NO_RATE and skipped.spec_hash is None

@@ -129,7 +129,7 @@ def page(path):
     return [line for line in lines if "tiny.yaml" not in line and "study.yaml" not in line]
 
 
-def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path):
+def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path, monkeypatch):
     folder, _ = studied
     study, out, published = folder / "tiny.yaml", folder / "out", tmp_path / "lab" / "tiny"
     assert invoke("report", study, "--out", out, "--force").exit_code == 0  # fits too: a variant came since
@@ -154,6 +154,18 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert result.exit_code == 1 and "old.parquet: is not in the manifest: remove it\n" in result.stdout
         (published / "old.parquet").unlink()
         assert invoke("report", published, "--out", tmp_path / "out").exit_code == 0
+        again = ("report", published, "--out", tmp_path / "out", "--figures")
+        in_paper = invoke(*again, tmp_path / "my paper")
+        assert "report: nothing to do\n" in in_paper.stdout and "tables (LaTeX)" in in_paper.stdout
+        assert (tmp_path / "my paper" / "one-column" / "laws.svg").exists()
+        (tmp_path / "file").touch()
+        refused = in_this_process(main, *again, tmp_path / "file" / "paper")
+        assert refused.returncode == 2 and "cannot be written (Not a directory): name another folder" in refused.stderr
+        with monkeypatch.context() as patch:
+            patch.setattr("analysis.figures.paper.find_spec", lambda name: None)
+            refused = in_this_process(main, *again, tmp_path / "paper")
+        assert refused.returncode == 2 and refused.stderr.startswith("error: --figures needs matplotlib: pip install")
+        assert not (tmp_path / "paper").exists()
         made = tmp_path / "out" / "tiny-published"
         assert (made / "results" / "fits.json").read_bytes() == before["fits.json"]
         assert page(made / "report" / "index.html") == drawn

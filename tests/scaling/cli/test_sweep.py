@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,19 @@ def test_a_sweep_that_cannot_be_is_refused_in_one_line(tmp_path, sweep, message)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def settled(world: World, diverged: float) -> Any:
-    """What training and evaluation would leave of every run: losses of the world; failed above a rate."""
+def settled(world: World, diverged: float, most: float = math.inf) -> Any:
+    """What training and evaluation would leave of every run: losses of the world; failed above a rate; interrupted
+    after so many runs."""
 
     def train_stage(request: Request, corpus: Any) -> tuple[list[str], dict[str, str]]:
-        random = np.random.default_rng(len(request.runs))
-        now = []
+        now: list[str] = []
         for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
             if rundir.status()["state"] != "waiting":
                 continue
+            if len(now) == most:
+                raise KeyboardInterrupt
             now.append(run.run_id)
+            random = np.random.default_rng(zlib.crc32(run.run_id.encode()))
             if run.training.peak_lr > diverged:
                 rundir.write_status("failed", 3, 3 * run.training.batch_tokens, "loss is nan", None)
                 continue
@@ -208,6 +212,24 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert all("is no law file" in run.rate.pending for run in rated(load_study(path)))
 
 
+def test_a_sweep_that_is_cut_short_says_which_rates_are_missing_and_ends_with_the_same_law(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    laws, shown = [], ""
+    for name, most in (("whole", math.inf), ("cut", 11)):
+        (tmp_path / name).mkdir()
+        path = write(tmp_path / name, **SMALL, grid={"archs": ["llama"], "sizes": ["6k", "10k", "14k", "25k"]})
+        monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.05, most=most))
+        while True:
+            try:
+                result = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
+                break
+            except KeyboardInterrupt:
+                shown += CliRunner().invoke(app, ["sweep", str(path), "--dry-run"]).stdout
+        laws.append((read_law(result.law).law.inputs_sha256, result.extended))
+    assert laws[0] == laws[1] and laws[0][1]
+    assert "sweep: llama/6k 10N: its best rate is at the edge" in shown and "would train 15 of 26 runs" in shown
+
+
 def test_a_sweep_by_a_recipe_shares_slopes_and_its_runs_follow_the_same_rules(tmp_path, monkeypatch):
     """Batches differ with the tokens; weight decay with the rate too, so that lr weight_decay is one in a cell."""
     monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=9.0))
@@ -250,12 +272,29 @@ def test_a_sweep_by_a_recipe_shares_slopes_and_its_runs_follow_the_same_rules(tm
 def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.0))
     monkeypatch.setattr(stage, "_evaluate", lambda request: None)
-    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
     path = write(tmp_path, **SMALL, grid=grid, sweep={"rates": [4e-3, 8e-3, 16e-3], "share": None})
     with pytest.raises(InputError, match=r"every run diverged|at 3 sizes, and there are 0"):
         stage.sweep_stage(Request(load_study(path)))
     tried = {json.loads(path.read_text())["spec"]["training"]["lr"] for path in tmp_path.rglob("run.json")}
     assert tried == {1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
+
+
+@pytest.mark.parametrize(
+    ("grid", "sweep", "why"),
+    [
+        ({"sizes": ["6k", "10k"]}, {}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 2"),
+        ({}, {"sizes": ["6k"]}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 1"),
+        ({}, {"tokens": ["100N", "140N"]}, "a law's term in D needs two horizons of one size"),
+    ],
+)
+def test_a_sweep_that_can_have_no_law_is_refused_before_it_trains(tmp_path, grid, sweep, why):
+    grid = {"archs": ["llama", "tnl"], "sizes": ["6k", "10k", "14k"]} | grid
+    path = str(write(tmp_path, grid=grid, sweep={"share": None} | sweep))
+    assert why in CliRunner().invoke(app, ["plan", path]).output
+    with pytest.raises(InputError, match=why):
+        stage.sweep_stage(Request(load_study(path)))
+    assert not list(tmp_path.rglob("run.json"))
 
 
 def test_batches_of_a_sweep_stay_what_they_are(tmp_path):
@@ -291,7 +330,7 @@ def test_runs_wait_where_one_cell_contradicts_the_others(tmp_path, monkeypatch):
 def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     """Of a study that was trained at the default rate, which then is to take a law's."""
     training = {"n_tokens": "20N", "batch_tokens": 512, "n_checkpoints": 2}
-    more = {**SMALL, "grid": {"archs": ["llama"], "sizes": ["6k", "10k"]}}
+    more = {**SMALL, "grid": {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}}
     trained = Request(load_study(write(tmp_path, training=training, **more)), stream=io.StringIO())
     settled(WORLD, diverged=1.0)(trained, data_stage(trained))
     path = write(tmp_path, training=training | {"lr": "law"}, **more)
@@ -302,7 +341,7 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     for row in status_rows(pending.study, pending.runs):
         assert row["state"] == OTHER_SETTINGS and "holds a run at 0.0003; no learning rate yet" in row["reason"]
     shown = CliRunner().invoke(app, ["run", str(path), "--dry-run"])
-    assert "would train 2 of 2 runs" in shown.output
+    assert "would train 3 of 3 runs" in shown.output
     shown = CliRunner().invoke(app, ["data", str(path)])  # needs no rate
     assert shown.exit_code == 0 and (pending.study.directory / "corpus" / "manifest.json").exists()
     # nothing is spent on a law that these directories could not follow
@@ -313,7 +352,7 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     with pending.writing(rates=False):
         runs = fitting.runs_at_stored_rates(pending)
     assert [run.spec_hash for run in runs] == [run.spec_hash for run in trained.runs]
-    assert "warning: 2 runs are taken at the rates of their training" in pending.stream.getvalue()
+    assert "warning: 3 runs are taken at the rates of their training" in pending.stream.getvalue()
 
 
 def test_a_sweep_of_other_training_says_what_to_remove(tmp_path):
@@ -329,7 +368,7 @@ def test_a_rate_between_the_best_and_one_that_diverged_is_tried(tmp_path, monkey
     """Every run above 10e-3 diverges, and the best rate lies above it."""
     monkeypatch.setattr(stage, "train_stage", settled(World(c=(-5.0, -0.1, 0.0, 0.0), noise=0.0), diverged=0.010))
     monkeypatch.setattr(stage, "_evaluate", lambda request: None)
-    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
     path = write(
         tmp_path, **SMALL, grid=grid, sweep={"rates": [2e-3, 4e-3, 8e-3, 16e-3], "tokens": "6N", "share": None}
     )
@@ -367,6 +406,6 @@ def test_a_sweep_on_two_cores(tmp_path):
     path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": [1e-3, 1.6e-2, 0.256], "tokens": "6N", "share": None})
     with pytest.raises(InputError, match="a law needs a best rate inside the rates tried at 3 sizes"):
         stage.sweep_stage(Request(load_study(path)))
-    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path))))]
+    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path)))).values()]
     assert len(losses) == 3 and losses[1] < losses[0] < 5.6
     assert "no law of LLaMA" in (tmp_path / "out/s/sweep/report/index.html").read_text()

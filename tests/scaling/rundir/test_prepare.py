@@ -6,6 +6,7 @@ import pytest
 
 from arch.errors import InputError
 from data.files import new_directory, write_json
+from flops import cost_table
 from scaling.cli.request import Request
 from scaling.rundir.lock import run_lock
 from scaling.rundir.prepare import count_again, prepare_run
@@ -38,13 +39,26 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
 def test_what_a_run_began_with_is_kept_and_nothing_before(tmp_path):
     """Versions, code and costs of a run that is prepared and has not begun are those of the last command."""
     run = one_run()
-    about = (run, {}, "f" * 64)
+    about = (run, cost_table(run.config), "f" * 64)
     prepare_run(tmp_path / "run", *about, {"torch": "1"}, "0" * 64)
     rundir = prepare_run(tmp_path / "run", *about, {"torch": "2"}, "0" * 64)
     assert rundir.record()["versions"] == {"torch": "2"}
     rundir.write_status("running", 0, 0, None, None)
     prepare_run(tmp_path / "run", *about, {"torch": "3"}, "0" * 64)
     assert rundir.record()["versions"] == {"torch": "2"}
+
+
+def test_the_stage_of_a_run_that_has_begun_may_change_among_1_to_3(tmp_path):
+    def at_stage(stage):
+        return one_run().model_copy(update={"training": one_run().training.model_copy(update={"zero_stage": stage})})
+
+    rundir = prepare(tmp_path, at_stage(1))
+    for state, stage in (("running", 2), ("done", 1)):
+        rundir.write_status(state, 1, 1, None, None)
+        prepare(tmp_path, at_stage(stage))
+        assert rundir.spec().training.zero_stage == 2, "a run that is done keeps what it was trained at"
+    with pytest.raises(InputError, match=r"was written with training.zero_stage=2 .*, this study asks for 0"):
+        prepare(tmp_path, at_stage(0))
 
 
 def with_source(run, source):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from arch.amounts import flop
 from arch.presets import preset
 from flops import checkpoint_bytes, count_params, train_flops_per_token
 from scaling.cli.main import main
@@ -99,13 +101,21 @@ def test_what_the_fits_lack_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(PLANNED)
     study = load_study(tmp_path / "s.yaml")
     lines = [
-        "fits: tnl, llama can have no law of N_opt: the curves of 3 pairs of neighbouring sizes must cross",
+        "fits: tnl, llama can have no law of N_opt: it takes 3 sizes",
         "fits: no size has two seeds: no intervals",
     ]
     assert fit_notes(study.runs()) == lines
     (tmp_path / "s.yaml").write_text(PLANNED.replace("seeds: [0]", "seeds: [0], extra_seeds: {6k: [1]}"))
     assert fit_notes(load_study(tmp_path / "s.yaml").runs()) == lines[:1]
     assert fit_notes(load_study("four-architectures").runs()) == []
+    assert design_notes(study.runs(), study) == [], "of a law that there cannot be no width is promised"
+    (tmp_path / "s.yaml").write_text(PLANNED.replace("[6k, 14k]", "[6k, 14k, 25k]"))
+    study = load_study(tmp_path / "s.yaml")
+    assert fit_notes(study.runs())[0] == (
+        "fits: tnl, llama can have no law of N_opt by the envelope, which needs 3 pairs of neighbouring sizes whose "
+        "curves cross; the parametric surface and isoFLOP may give one"
+    )
+    assert "will be known to" in design_notes(study.runs(), study)[0]
 
 
 def test_the_time_of_the_evaluations_is_planned(tmp_path: Path) -> None:
@@ -116,7 +126,7 @@ def test_the_time_of_the_evaluations_is_planned(tmp_path: Path) -> None:
     missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
     assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) == []
     shown = in_this_process(main, "plan", tmp_path / "s.yaml").stdout
-    assert "all evaluations are expected to take about " in shown and "\nfits: no size has two seeds" in shown
+    assert "\nevaluations are expected to take about " in shown and "\nfits: no size has two seeds" in shown
 
 
 MANY = """
@@ -154,10 +164,11 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path: Path) -> None:
 
 def test_plans_say_what_will_not_be_identified() -> None:
     study = load_study("four-architectures")
-    lines = design_notes(study.runs("arch=llama"), study.fit)
+    lines = design_notes(study.runs("arch=llama"), study)
     assert lines[0] == "design: llama: the exponent of N_opt will be known to ±0.25 or worse (limit 0.08)"
     assert lines[-1].startswith("design: computed to first order, for noise between seeds of ")
+    command = re.search(r"For the same compute `scaling design (.*)` proposes", lines[-1])
+    spent = flop(plan(study, study.runs("arch=llama")).flops_exact)
+    assert command and command[1] == f"--arch llama --budget {spent} --context 256 --least-size 5.97k --device cpu"
     many = load_study("four-architectures", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
-    assert len(many) > 200 and design_notes(many, study.fit) == [
-        "design: not checked (more than 200 runs): docs/design.md"
-    ]
+    assert len(many) > 200 and design_notes(many, study) == ["design: not checked (more than 200 runs): docs/design.md"]

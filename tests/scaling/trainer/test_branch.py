@@ -75,7 +75,7 @@ def test_what_is_not_its_past_is_refused(trained, tmp_path):
     assert [line for line in output.splitlines() if "error: " in line] == [f"error: {refused()}"]
     assert "begins from its trunk's state after step 7" in refused() and "train llama-6k-c32-s0 first" in refused()
     shutil.copytree(trained["trunk"].path, trunk.path, dirs_exist_ok=True)
-    damaged = next(path for path in trunk.state(7).rglob("*.pt"))
+    damaged = next(path for path in trunk.state(7).rglob("*.safetensors"))
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert f"remove {trunk.path} and train it again" in refused()

@@ -157,7 +157,7 @@ def test_a_damaged_state_is_passed_over(
     rundir = copy_run(undisturbed, tmp_path)
     newest = rundir.states()[-1]
     assert (newest.step, rundir.states()[-2].step) == (STEPS, STEPS - 20)
-    file = next(newest.path.rglob("*.pt"))
+    file = next(newest.path.rglob("*.safetensors"))
     content = bytearray(file.read_bytes())
     if damage == "truncated":
         file.write_bytes(content[: len(content) // 2])

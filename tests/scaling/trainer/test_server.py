@@ -12,19 +12,24 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.evals.losses import Validation
+from analysis.evals.matrix import matrix_of
+from analysis.evals.task import TaskContext
+from analysis.evals.worker import Worker
+from jobs import workers
 from jobs.local import run_tasks
-from jobs.workers import Task, Worker
-from scaling.rundir.directory import RunDir
+from jobs.workers import Task
+from scaling.rundir.directory import VALIDATION, RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, tokens
 from scaling.trainer.loop import Trainer
 
-from ..small_runs import BATCH, exact_rows, make_run, status
+from ..small_runs import BATCH, exact_rows, make_run, status, train
 
 SERVER = [sys.executable, "-m", "scaling.trainer.server"]
 
 
-def served(rundir: RunDir, share: float = 1.0) -> Task:
-    name, argv = rundir.path.parent.parent.name, [str(rundir.path), "--device", "cpu"]
+def served(rundir: RunDir, share: float = 1.0, *options: str) -> Task:
+    name, argv = rundir.path.parent.parent.name, [str(rundir.path), "--device", "cpu", *options]
     return Task(name, argv, rundir.log, {}, SERVER, share=share)
 
 
@@ -63,9 +68,31 @@ def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, t
     assert "error: " in here[1].log.read_text()
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_trained_run_is_evaluated_where_it_was_trained_as_by_a_worker(processes: int, tmp_path: Path) -> None:
+    """Two runs in turns in one process, of which one cannot be evaluated; and a run of two processes."""
+    runs, held_out = [make_run(tmp_path, arch, n_steps=4, name=arch) for arch in ("hgrn2", "tnl")], ("1024", "4")
+    if processes == 1:
+        runs[1].checkpoint(2).parent.parent.joinpath("evals").write_text("no folder")
+        tasks = [served(rundir, 1 / 2, "--held-out", *held_out) for rundir in runs]
+        assert [event.exit_code for event in run_tasks(tasks, 1) if event.kind == "finished"] == [0, 0]
+        assert "not evaluated: " in runs[1].log.read_text() and status(runs[1])["state"] == "done"
+    else:
+        code, out, err = train(runs[0], "--held-out", *held_out, processes=2)
+        assert code == 0 and out.count("validation: done") == 2, err
+    run, corpus = runs[0].spec(), runs[0].study / "corpus"
+    settings = {VALIDATION: {"validation_tokens": 1024, "batch_rows": 4}}
+    matrix = matrix_of(runs[0].path.parent, [run], [Validation(VALIDATION, TaskContext(corpus, None, settings))])
+    values = [pair.stored().values for pair in matrix.pairs]
+    for pair in matrix.pairs:
+        pair.path.unlink()
+    Worker(corpus, "cpu", "again").work(matrix)
+    assert len(values) == 2 and values == [pair.stored().values for pair in matrix.pairs]
+
+
 def test_a_signal_stops_the_run_and_the_process(tmp_path: Path) -> None:
     rundir = make_run(tmp_path, n_steps=4000, source="synthetic:0:3000000", state_every_tokens=1000 * BATCH)
-    worker = Worker(served(rundir), None, None)
+    worker = workers.Worker(served(rundir), None, None)
     wait_for_rows(rundir)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(60) == 75 and [code for _, code in worker.ended()[0]] == [75]
@@ -85,7 +112,7 @@ def test_a_signal_stops_all_runs_that_take_turns(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path, arch, n_steps=4000, source="synthetic:0:3000000", name=arch) for arch in ("tnl", "hgrn2")
     ]
-    worker = Worker(served(runs[0], 1 / 2), None, None)
+    worker = workers.Worker(served(runs[0], 1 / 2), None, None)
     worker.give(served(runs[1], 1 / 2))
     wait_for_rows(*runs)
     worker.process.send_signal(signal.SIGTERM)
@@ -98,7 +125,7 @@ def test_a_signal_stops_all_runs_that_take_turns(tmp_path: Path) -> None:
 
 def test_who_takes_a_run_over_stops_that_run_alone(tmp_path: Path) -> None:
     taken, other = (make_run(tmp_path, n_steps=n, source="synthetic:0:3000000", name=str(n)) for n in (4000, 60))
-    worker = Worker(served(taken, 1 / 2), None, None)
+    worker = workers.Worker(served(taken, 1 / 2), None, None)
     worker.give(served(other, 1 / 2))
     wait_for_rows(taken, other)
     assert tokens(taken.path), taken.log.read_text()

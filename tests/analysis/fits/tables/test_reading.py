@@ -79,6 +79,12 @@ def test_every_format_gives_the_same_points(tmp_path):
     paths = [written(tmp_path / name, content) for name, content in files.items()]
     table.to_parquet(tmp_path / "t.parquet")
     table.set_index("N").to_parquet(tmp_path / "index.parquet")
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    with pd.ExcelWriter(tmp_path / "two.xlsx") as workbook:
+        table.to_excel(workbook, sheet_name="runs", index=False)
+        table.to_excel(workbook, sheet_name="old runs", index=False)
+    refused(r"has several sheets \(runs, old runs\): keep the one with the runs", tmp_path / "two.xlsx")
+    paths.append(tmp_path / "t.xlsx")
     sources = [table, table.set_index(["N", "D"]), table.set_index("N", drop=False), *paths]
     assert len({points(source).input_hash for source in [*sources, *tmp_path.glob("*.parquet")]}) == 1
 
@@ -94,6 +100,7 @@ def test_what_is_no_table(tmp_path):
         ("t.csv", "参数,损失\n1,2\n".encode("gb18030"), "is not UTF-8 text"),
         ("t.csv.gz", gzip.compress(b"N,D")[:-9], "cannot be read .EOFError"),
         ("t.parquet", "N,D", "cannot be read .ArrowInvalid"),
+        ("t.xlsx", "N,D,loss\n1,2,3\n", "cannot be read .BadZipFile"),
         ("t.json", '{"N": 1}', "is no array of rows"),
         ("t.json", "[1]", "row 1 is no object"),
         ("t.jsonl", '{"N": 1}\n{"N"', "line 2 cannot be read as JSON"),
@@ -234,12 +241,16 @@ def test_numbers_as_people_write_them(tmp_path):
     assert read_points(path, where=["N>200000"]).n_kept == 2
     refused("needs one number", path, where=["N>1,000"])
     assert points(pd.DataFrame({"N": [7_000_000_000], "D": [300_000_000_000], "loss": [2.0]})).flops[0] == 1.26e22
+    path = written(tmp_path / "short.csv", 'N,D,loss\n7B,2T,2.0\n1.3e9,3e11,2.1\n410 M,"300,000,000,000",2.2\n')
+    assert points(path).n_params.tolist() == [7e9, 1.3e9, 410e6] and points(path).n_tokens[0] == 2e12
+    assert read_points(path, where=["N<1e9"]).n_kept == 1
+    refused("'13' beside '7b' could be in its unit: write it out in row 2", frame(N=["7b", "13", "70b"]))
 
 
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("7B", r"N'\): is no number, as '7B': write 7e9 or 7000000000, in row 2"),
+        ("7X", r"N'\): is no number, as '7X': write 7e9 or 7000000000, in row 2"),
         ("", r'is empty or NaN \(--where "N!=" leaves such rows out\) in row 2'),
         ("nan", "is empty or NaN"),
         ("0", "n_params is not a positive, finite number in row 2"),
@@ -389,6 +400,16 @@ def test_groups_and_the_highest_losses():
     read = read_points(wide, group="rate,width")
     assert {name: len(group) for name, group in read.groups.items()} == {"low, 64": 2, "high, 128": 1}
     assert list(read_points(wide, group="a, b").groups) == ["x", "y"]  # its own name
+
+
+def test_a_label_of_several_columns():
+    table = pd.concat([curves().assign(rate=rate, loss=lambda t, r=rate: t.loss + r) for rate in (0.1, 0.2)])
+    refused("name the column that tells runs apart", table)
+    read = read_points(table, {"run": "run + rate"}, points="curves").groups[""]
+    assert list(dict.fromkeys(read.run)) == ["a, 0.1", "b, 0.1", "a, 0.2", "b, 0.2"]
+    assert len(read) == 12
+    assert points(table.assign(**{"run + rate": range(12)}), {"run": "run + rate"}).run[0] == "0"  # its own name
+    refused("there is no column 'rates' .did you mean 'rate'", table, {"run": "run+rates"})
 
 
 def test_runs_of_two_groups_with_one_name_share_no_batches():

@@ -31,6 +31,7 @@ from analysis.run_table import RunTable
 from analysis.runs import load_tables
 from analysis.source.read import read_runs
 
+from ...report.drawn_paper import check_paper
 from ..built import envelopes_of
 from ..synthetic import BATCH, SIZES, power_world, write_run
 
@@ -209,6 +210,7 @@ def test_table_and_figure_mark_the_context_lengths_beyond_the_training(lengths: 
     for row, cells in zip(lengths, length_rows(lengths), strict=True):
         assert cells["8,192"] == f"{row.perplexity['8192']:.3f}*" and "*" not in cells["2,048"]
     figure = lengths_figure(lengths)
+    check_paper(figure)
     assert figure is not None and len(figure.data) == len(lengths)
     for trace in figure.data:
         assert trace.y[list(trace.x).index(2048)] == 1.0

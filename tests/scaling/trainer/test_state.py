@@ -1,0 +1,131 @@
+"""States of our own: any number of processes at any ZeRO stage goes on from them, and what cannot is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from arch.errors import InputError
+from data.files import read_json, sha256, write_json
+from scaling.rundir.directory import RunDir
+from scaling.rundir.launcher import Ranks
+from scaling.rundir.prepare import check_run
+from scaling.trainer.engine import start_distributed
+from scaling.trainer.state import load_state, save_state
+
+from ..small_runs import BATCH, make_run, train, train_here
+from .segments import batches, make_engine
+from .segments import train as train_steps
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def segments(folder: Path, *parts: tuple[int, int, int]) -> dict[str, Any]:
+    folder.mkdir()
+    command = [sys.executable, "-m", "tests.scaling.trainer.segments", str(folder), json.dumps(parts)]
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-3000:]
+    read: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return read
+
+
+def whole(state: Path) -> dict[str, np.ndarray]:
+    """Weight, moments and steps of every parameter, put together from the pieces."""
+    parts: dict[str, list[tuple[int, np.ndarray]]] = {}
+    for piece in state.glob("*.safetensors"):
+        for key, tensor in load_file(piece).items():
+            name, _, start = key.rpartition("/")
+            parts.setdefault(name, []).append((int(start), tensor.numpy()))
+    return {name: np.concatenate([part for _, part in sorted(held, key=itemgetter(0))]) for name, held in parts.items()}
+
+
+CHAINS = [((2, 1, 5), (1, 3, 10), (4, 2, 15), (2, 0, 20)), ((2, 3, 5), (1, 0, 10), (4, 3, 15), (2, 2, 20))]
+
+
+@pytest.mark.parametrize("chain", [CHAINS[0], pytest.param(CHAINS[1], marks=pytest.mark.slow)])
+def test_processes_and_stages_may_change(tmp_path: Path, chain: tuple[tuple[int, int, int], ...]) -> None:
+    """2 -> 1 -> 4 -> 2 processes at other stages: the run of one process at stage 0, to rounding."""
+    undisturbed = make_engine(0, start_distributed("cpu"))
+    rows = np.array(train_steps(batches()[:20], undisturbed))
+    save_state(undisturbed, tmp_path / "one", 20, {}, keep=1)
+    assert rows[-1, 0] < rows[0, 0] - 0.2, "it must learn, else equality says nothing"
+    others = segments(tmp_path / "several", *chain)
+    assert others["weight_decay"] == [[0.1, 0.0]] * 4
+    np.testing.assert_allclose(others["rows"], rows, rtol=1e-6)
+    expected, actual = (whole(tmp_path / name / "00000020") for name in ("one", "several"))
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        assert np.abs(actual[name] - values).max() <= 1e-4 * np.abs(values).max(), name
+
+
+@pytest.mark.parametrize("stage", [3, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 1, 2))])
+def test_as_many_processes_at_the_same_stage_repeat_every_bit(tmp_path: Path, stage: int) -> None:
+    through = segments(tmp_path / "through", (2, stage, 12))
+    broken = segments(tmp_path / "broken", (2, stage, 6), (2, stage, 12))
+    assert broken["rows"] == through["rows"]
+    pieces = [sorted((tmp_path / name / "00000012").glob("*.safetensors")) for name in ("through", "broken")]
+    assert len(pieces[0]) == 2 and [p.read_bytes() for p in pieces[0]] == [p.read_bytes() for p in pieces[1]]
+
+
+def test_a_state_of_other_parameters_or_with_a_gap_is_refused(tmp_path: Path) -> None:
+    engine = make_engine(0, start_distributed("cpu"))
+    train_steps(batches()[:2], engine)
+    save_state(engine, tmp_path, 2, {}, keep=1)
+    piece = tmp_path / "00000002" / "00000-of-00001.safetensors"
+    other = make_engine(0, Ranks(), d_model=24)
+    with pytest.raises(InputError, match=r"00000002 is of other parameters: \S+ is \[.*18.*\], this model's \[.*24"):
+        load_state(other, tmp_path, 2)
+    tensors = load_file(piece)
+    key = next(key for key in tensors if "/exp_avg/" in key)
+    n = len(tensors[key])
+    save_file(tensors | {key: tensors[key][:-1].clone()}, piece)
+    name = key.split("/")[0].replace(".", r"\.")
+    with pytest.raises(InputError, match=rf"no training state \(exp_avg of {name}: {n - 1:,} of {n:,} numbers"):
+        engine.load(piece.parent, [piece.name])
+    with pytest.raises(InputError, match="00000002: is damaged; remove this directory"):
+        load_state(engine, tmp_path, 2)
+    piece.write_bytes(b"\x80\x04pickled")
+    with pytest.raises(InputError, match=r"safetensors: cannot be read .*; remove this directory"):
+        engine.load(piece.parent, [piece.name])
+
+
+def stopped(rundir: RunDir, step: int) -> None:
+    """As a run that was stopped after `step` left it."""
+    for folder in ("checkpoints", "state"):
+        for path in (rundir.path / folder).glob("[0-9]*"):
+            if int(path.name) > step:
+                for file in path.iterdir():
+                    file.unlink()
+                path.rmdir()
+    rundir.write_status("running", step, step * BATCH, "stopped", None)
+
+
+def test_a_state_of_the_old_form_is_refused_before_a_process_starts(tmp_path: Path) -> None:
+    """DeepSpeed's own, which were pickles."""
+    rundir = make_run(tmp_path, state_every_tokens=6 * BATCH)
+    assert train_here(rundir) == 0
+    run, state = rundir.spec(), rundir.state(6)
+    stopped(rundir, 6)
+    assert check_run(rundir, run)
+    (state / "deepspeed").mkdir()
+    file = next(state.glob("*.safetensors")).rename(state / "deepspeed" / "model.pt")
+    manifest = {key: value for key, value in read_json(state / "manifest.json").items() if key != "parameters"}
+    files = {"deepspeed/model.pt": {"bytes": file.stat().st_size, "sha256": sha256(file)}}
+    write_json(state / "manifest.json", manifest | {"files": files, "zero_stage": 0})
+    with pytest.raises(InputError) as refused:
+        check_run(rundir, run)
+    assert str(refused.value).startswith(f"{state}: was written by an earlier version")
+    code, _, err = train(rundir)
+    assert code == 2 and err == f"error: {refused.value}\n"
+    rundir.write_status("done", 12, 12 * BATCH, None, None)
+    assert check_run(rundir, run), "its results are read as ever"
