@@ -6,15 +6,9 @@ import yaml
 from arch.errors import InputError
 from scaling.study.spec import load_study
 from tests.commands import refused
+from tests.scaling.study.test_spec import MINIMAL
 
-GRID = {"archs": ["llama", "tnl"], "sizes": ["14k", "25k"]}
-MINIMAL = {
-    "name": "tiny",
-    "corpus": {"source": "synthetic:0:100000"},
-    "grid": GRID,
-    "model": {"context_length": 64},
-    "training": {"n_tokens": 10_000, "batch_tokens": 256},
-}
+GRID = MINIMAL["grid"]
 NAMED = {
     "grid": GRID | {"extra_seeds": {"25k": [1]}},
     "model": {"context_length": 64, "decay_slopes": "fixed"},
