@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from arch.errors import InputError
-from data.corpus import open_corpus
+from data.corpus import Corpus, open_corpus
 from data.files import read_json
 from data.windows import unpacked, window_starts
 
@@ -86,15 +86,19 @@ def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -
 
 
 def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
-    """int64 [n_windows, 2]: the first and the last document of each window's scored tokens, by their number in the
-    split. Raises InputError where the study's corpus is another than the one that was scored."""
+    """`spans_of` its windows. Raises InputError where the study's corpus is another than the one that was scored."""
     corpus = open_corpus(Path(study_dir) / "corpus")
     if corpus.fingerprint != held_out.corpus:
         raise InputError(
             f"{held_out.name}: was scored on corpus {held_out.corpus[:12]}, the study's is {corpus.fingerprint[:12]}"
         )
-    length = held_out.window_tokens
-    starts = window_starts(corpus.parts("validation"), length, len(held_out.nats) * length)
+    return spans_of(corpus, held_out.window_tokens, len(held_out.nats) * held_out.window_tokens)
+
+
+def spans_of(corpus: Corpus, length: int, n_tokens: int) -> np.ndarray:
+    """int64 [n_windows, 2]: the first and the last document of each held-out window's scored tokens, by their number in
+    the split. n_tokens: of all windows, `length` tokens each, as evaluation.validation_tokens."""
+    starts = window_starts(corpus.parts("validation"), length, n_tokens)
     documents = corpus.document_starts("validation")
     ends = np.stack([starts + 1, starts + length], axis=1)
     return np.searchsorted(documents, ends, side="right").astype(np.int64) - 1
@@ -121,9 +125,14 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
     n = len(first.nats)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
     apart = (first.nats - second.nats) / first.window_tokens
-    n_effective = n / clustered_sum(np.ones(n), spans) * n
+    n_effective = independent(spans)
     se = standard_error(apart, spans) if n_effective >= LEAST else None
     return Difference(float(apart.mean()), se, n, n_effective)
+
+
+def independent(spans: np.ndarray) -> float:
+    """To how many independent windows those of the documents `spans` [n, 2] amount."""
+    return len(spans) / clustered_sum(np.ones(len(spans)), spans) * len(spans)
 
 
 def standard_error(values: np.ndarray, documents: np.ndarray) -> float:

@@ -23,9 +23,10 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.comparison.frontiers import NO_E_REASON, Frontiers, fit_frontiers
+from analysis.fits.noise import more_seeds
 from analysis.fits.pairwise import BETTER, COMPUTE, LOSS, UNKNOWN, WORSE, Comparison, compared
 from analysis.fits.points import Points
-from analysis.held_out import LEAST, clustered_sum, standard_error
+from analysis.held_out import LEAST, independent, standard_error
 from arch.amounts import counted, flop
 from arch.errors import InputError
 
@@ -35,7 +36,8 @@ LEAST_SIZES = 3  # a line through fewer points has no residuals to estimate its 
 N_REPLICATES = 299
 STEP = 1.1  # times C to either side, for the slope of a frontier
 VARIANT, BASELINE = "variant", "baseline"
-WORTH, NOT_WORTH, CANNOT_TELL = "worth scaling", "not worth", "cannot tell"
+LARGER, MOST_TIMES = "a larger size in the study, nearer to that compute,", 8  # times the seeds that are proposed
+WORTH, BETTER_HERE, NOT_WORTH, CANNOT_TELL = "worth scaling", "better here", "not worth", "cannot tell"
 ALONE = "seeds were not repeated anywhere: these differences hold for the initial weights that were trained, no others"
 
 
@@ -118,7 +120,7 @@ def difference(pairs: Pairs, seeds: SeedVariance | None) -> Difference:
     by_window = (pairs.variant - pairs.baseline).mean(0)
     n = len(by_window)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if pairs.documents is None else pairs.documents
-    n_effective = n / clustered_sum(np.ones(n), spans) * n
+    n_effective = independent(spans)
     se_text = standard_error(by_window, spans) if n_effective >= LEAST else None
     se_seeds = None if seeds is None else base * math.sqrt(seeds.value / len(pairs.seeds))
     df, half = 0.0, None
@@ -223,7 +225,7 @@ def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
     if undecided := [difference for difference in differences if difference.loss.verdict != BETTER]:
         return Verdict(
             CANNOT_TELL,
-            f"variant and baseline do not differ clearly at {_with_intervals(undecided, unit)}; more seeds narrow it",
+            f"variant and baseline do not differ clearly at {_with_intervals(undecided, unit)}; {_halved(undecided)}",
         )
     return Verdict(CANNOT_TELL, f"the variant is better at {_sizes(differences)}", goes_on=True)
 
@@ -238,13 +240,14 @@ def last_stage(
     projected losses."""
     if worse := [difference for difference in differences if difference.loss.verdict == WORSE]:
         return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
-    projected = compute or losses
+    projected, is_better = compute or losses, all(difference.loss.verdict == BETTER for difference in differences)
+    word, here = (BETTER_HERE, f"at {_sizes(differences)}; ") if is_better else (CANNOT_TELL, "")
     if not projected:
         verdicts = [f"{difference.loss.verdict} at {difference.size}" for difference in differences]
         return Verdict(
-            CANNOT_TELL,
-            f"not enough to project: {counted(len(differences), 'size')} ({', '.join(verdicts)}), "
-            f"and a line over compute takes {LEAST_SIZES}",
+            word,
+            f"{here}not enough to project: {counted(len(differences), 'size')} ({', '.join(verdicts)}), "
+            f"and a line over compute takes {LEAST_SIZES}: another size in the study would give one",
         )
     what, form = (
         ("the variant needs", ".2f") if compute else ("the variant's loss over the baseline's is projected at", ".4f")
@@ -256,14 +259,24 @@ def last_stage(
         against = [comparison for comparison in losses or () if compute and (comparison.ratio.value or 0.0) >= 1]
         if against:
             return Verdict(
-                CANNOT_TELL,
-                f"{sentence}; but the ratio of the losses is projected at {against[0].ratio.value:.4f} at "
-                f"{flop(against[0].at)} FLOP: the two disagree",
+                word,
+                f"{here}{sentence}; but the ratio of the losses is projected at {against[0].ratio.value:.4f} at "
+                f"{flop(against[0].at)} FLOP: the two disagree; {LARGER} would decide it",
             )
         return Verdict(WORTH, sentence)
-    if max(projected, key=lambda comparison: comparison.at).verdict == WORSE:
+    farthest = max(projected, key=lambda comparison: comparison.at)
+    if farthest.verdict == WORSE:
         return Verdict(NOT_WORTH, sentence)
-    return Verdict(CANNOT_TELL, f"{sentence}: the advantage is not certain there")
+    first = next(comparison for comparison in projected if comparison.verdict != BETTER)
+    return Verdict(word, f"{here}not certain at {flop(first.at)} FLOP: {sentence}; {_decided(first)}")
+
+
+def _decided(open_: Comparison) -> str:
+    """What would tell whether the variant is better where its projection does not."""
+    value, high = math.log(open_.ratio.value or math.nan), (open_.ratio.interval or (0.0, math.inf))[1]
+    times = math.inf if value >= 0 or math.isinf(high) else ((math.log(high) - value) / value) ** 2
+    seeds = f"about {math.ceil(times)} times the seeds at every size, or " if times <= MOST_TIMES else ""
+    return f"{seeds}{LARGER} would decide it"
 
 
 def interval_text(projected: Comparison, form: str) -> str:
@@ -272,8 +285,26 @@ def interval_text(projected: Comparison, form: str) -> str:
     return f"{projected.ratio.value:{form}} [{low:{form}}, {'no bound' if math.isinf(high) else format(high, form)}]"
 
 
+def _halved(open_: Sequence[Difference]) -> str:
+    """What would make the widest interval of these half as wide, at the most: seeds or text, by which of them its error
+    is mainly of."""
+    widest = max(open_, key=lambda difference: difference.loss.ratio.high or 0.0)
+    text, n_seeds = widest.se_text or 0.0, len(widest.seeds)
+    if widest.se_seeds is None:
+        return f"4 times evaluation.validation_tokens would halve the interval at {widest.size}"
+    of_seeds, quarter = widest.se_seeds**2, (text**2 + widest.se_seeds**2) / 4
+    if text**2 < quarter:
+        more = more_seeds(lambda more: math.sqrt(text**2 + of_seeds * n_seeds / (n_seeds + more)))
+        return f"{counted(more, 'more seed')} at {widest.size} would halve the interval there"
+    if of_seeds < quarter:
+        times = text**2 / (quarter - of_seeds)
+        return f"{times:.1f} times evaluation.validation_tokens would halve the interval at {widest.size}"
+    return f"4 times the seeds and evaluation.validation_tokens would halve the interval at {widest.size}"
+
+
 def _sizes(differences: Sequence[Difference]) -> str:
-    return " and ".join(difference.size for difference in differences)
+    *first, last = [difference.size for difference in differences]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _with_intervals(differences: Sequence[Difference], unit: str) -> str:

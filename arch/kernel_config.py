@@ -17,6 +17,8 @@ MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 WIDEST_HEAD = 256  # channels of a head that the kernels take
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
+CAST_AHEAD = 1 << 25  # weights of a model that are cast at once, and kept for the pass; larger ones gain nothing
+
 LOSS_ROWS, LOSS_LOGITS = 8192, 1 << 26  # 1.6 GB with 100,280 words in bf16; 128 MB of them cost nobody anything
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 GAP = "  "
 WIDEST_TEXT = 120  # of notes on a terminal: longer lines are hard to read
+INTERVAL = re.compile(r"\[([^\[\], ]+), ([^\[\], ]+)\]")
 STARTS_AS_A_NUMBER = re.compile(r"(about )?[-+−~?(±x ]*\d|[-?]$|$")
 WITHOUT_NUMBER = (
     *("-", "none", "no interval", "not identified", "not fitted", "not tested", "not finite", "not known"),

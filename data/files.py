@@ -25,6 +25,7 @@ from data.left_out import left_out
 
 MANIFEST = "manifest.json"
 SEAL = "content_sha256"  # the key of a JSON object under which the digest of its other keys stands
+STAGE = "LINEAR_SCALING_STAGE"  # a variable: the folder of this node that corpora are copied to (data.staging)
 LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
 _commits: dict[str, int] = {}
 # a context variable: runs that take turns in one process have guards of their own

@@ -1,14 +1,17 @@
 """Bytes of training on one GPU, and on disk, by named line. Imports no torch.
 
-What DeepSpeed holds was measured tensor by tensor at ZeRO stages 0 to 2 (README.md); activations are those that
+What DeepSpeed holds was measured tensor by tensor at ZeRO stages 0 to 3 (README.md); activations are those that
 autograd keeps: by_kernels.py, or of the plain forms activations.py. N parameters, W processes, V vocabulary, n tokens
 of a micro-batch, a bytes of an activation.
 """
 
 from __future__ import annotations
 
+import math
+
 from arch.config import ModelConfig
 from arch.errors import InputError, choice
+from arch.kernel_config import CAST_AHEAD
 
 from . import activations, by_kernels
 from .activations import F
@@ -39,14 +42,16 @@ def training_memory(
     kernels: what a GPU of compute capability 8.0 or more takes by itself, where Triton is installed; False: the plain
     forms of all operations, as on a CPU.
 
-    parameters          4N: fp32 at every stage
-    gradients           4N; stage 2: 4N / W
+    parameters          4N: fp32; stage 3: 4N / W
+    gradients           4N; stages 2 and 3: 4N / W
     gradient_partition  stage 1: 4N / W, the averaged gradients of this process's share
-    reduce_bucket       stages 1 and 2: 4 bytes for each of min(N, 200 million) elements
+    reduce_bucket       4 bytes for each of min(N, 200 million) elements; stage 3: of a layer's at most
+    gathered            stage 3: a layer's weights, in fp32, and the head's, or a layer's larger half (mixer or MLP)
+                        twice: what it is gathered into, or its gradients
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
-    optimizer           stage 0: 8N; stages 1 and 2: 12N / W, Adam's moments and a second copy of the parameters
-    autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels those of the layers alone, as
-                        autograd keeps them (with `recompute`: of one layer, and what autocast itself keeps of all)
+    optimizer           stage 0: 8N; else 12N / W, Adam's moments and a second copy of the parameters
+    autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels of the widest product alone, and
+                        of weights that autocast itself copies (of all of a small model, arch/kernel_config.CAST_AHEAD)
     activations         what autograd keeps of all layers; with `recompute` the layers' inputs alone
     recomputed_layer    with `recompute`: one layer's activations, made again in the backward pass
     logits              kernels: aV for each of at most 16,384 tokens, two groups of rows; else 4Vn: log-probabilities
@@ -68,18 +73,21 @@ def training_memory(
     numbers = {"micro_batch_tokens": micro_batch_tokens, "context_length": context, "world_size": world_size}
     for name, value in numbers.items():
         require_count(f"training_memory: {name}", value)
-    if isinstance(zero_stage, bool) or zero_stage not in (0, 1, 2):
-        raise InputError(f"training_memory: zero_stage must be 0, 1 or 2, not {zero_stage!r}")
+    _check_stage("training_memory", zero_stage)
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}{choice(str(precision), list(PRECISIONS))}")
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
     n, share = float(count_params(cfg).total), 1.0 / world_size
-    lines = {"parameters": F * n, "gradients": F * n * (share if zero_stage == 2 else 1.0)}
+    lines = {
+        "parameters": F * n * (share if zero_stage == 3 else 1.0),
+        "gradients": F * n * (share if zero_stage > 1 else 1.0),
+        "gradient_partition": F * n * share if zero_stage == 1 else 0.0,
+    }
+    of_a_layer, half = F * max(map(_layer_weights, cfg.kinds)), F * max(map(_half_of_layer, cfg.kinds))
     if zero_stage:
-        lines["gradient_partition"] = F * n * share if zero_stage == 1 else 0.0
-        lines["reduce_bucket"] = F * min(n, float(BUCKET))
+        lines["reduce_bucket"] = min(F * n, float(F * BUCKET), of_a_layer if zero_stage == 3 else math.inf)
     head, tokens = float(cfg.vocab_size * cfg.d_model), float(sequences * context)
     lines["tied_gradient"] = F * head if cfg.tie_embeddings else 0.0
     lines["optimizer"] = 3 * F * n * share if zero_stage else 2 * F * n
@@ -92,20 +100,20 @@ def training_memory(
     copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     # the first layer's backward pass goes through its MLP before its gradients and the embedding's are there
-    later = (head + max(map(_layer_weights, cfg.kinds))) * F * (share if zero_stage == 2 else 1.0)
-    last = layer - later
+    last = layer - (F * head + of_a_layer) * (share if zero_stage > 1 else 1.0)
     if kernels:
-        of_a_layer, cached = 2.0 * max(map(_layer_weights, cfg.kinds)) * (copies > 0), copies
-        if recompute:
-            cached = 2.0 * sum(kind.n_layers * _autocast_copies(kind) for kind in cfg.kinds) * (copies > 0)
-        lines |= {"autocast_cache": cached + of_a_layer if recompute else copies} | by_kernels.loss(cfg, tokens, a)
+        cached = 2.0 * sum(kind.n_layers * _autocast_copies(kind) for kind in cfg.kinds) * (copies > 0)
+        if copies and not recompute and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
+            cached = copies
+        cast = 0.0 if cached == copies else half / 2
+        lines |= {"autocast_cache": cached + cast} | by_kernels.loss(cfg, tokens, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
         lines["temporaries"] = max(_temporaries(kind, tokens, a) for kind in cfg.kinds)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
-        left = (layer + of_a_layer - 2 * carried if recompute else copies) + lines["temporaries"]
+        left = (layer - 2 * carried if recompute else cached) + cast + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
-        last += of_a_layer + lines["temporaries"]
+        last += cast + lines["temporaries"]
     else:
         lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
         lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
@@ -115,11 +123,22 @@ def training_memory(
         backward = left + saved + 3 * F * tokens * cfg.vocab_size
     lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
     held = lines["parameters"] + lines["optimizer"]
+    if zero_stage == 3:  # gradients have their places from the start
+        held, gradients = held + gradients, 0.0
+        at_loss, in_layer = F * head + of_a_layer, of_a_layer + 2 * half
+        lines["gathered"] = max(at_loss, in_layer)
+        forward, backward = forward + at_loss, backward + max(at_loss, in_layer)
+        last += in_layer
     end = gradients + lines["tied_gradient"] + rest + max(last, 0.0)
     peak = held + max(max(forward, backward) + (gradients if accumulate else 0.0), end)
     lines["not_at_once"] = peak - sum(lines.values())
     lines = {name: value for name, value in lines.items() if value}
     return lines | {"total": sum(lines.values())}
+
+
+def _check_stage(name: str, zero_stage: int) -> None:
+    if isinstance(zero_stage, bool) or zero_stage not in range(4):
+        raise InputError(f"{name}: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
 
 
 def _memory_of(cfg: ModelConfig) -> Memory:
@@ -184,6 +203,12 @@ def matrix_weights(cfg: ModelConfig) -> float:
 
 def _layer_weights(kind: ModelConfig) -> int:
     return sum(layer_matrices(kind).values())
+
+
+def _half_of_layer(kind: ModelConfig) -> int:
+    """Of mixer and MLP the one that has more: stage 3 gathers each when it is called."""
+    mlp = sum(size for name, size in layer_matrices(kind).items() if name.startswith("ffn"))
+    return max(mlp, _layer_weights(kind) - mlp)
 
 
 def kept_fp32(cfg: ModelConfig) -> int:

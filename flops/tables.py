@@ -1,4 +1,4 @@
-"""Tables for reading, for Markdown and as CSV."""
+"""Tables for reading, for Markdown and LaTeX, and as CSV."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 from arch.amounts import count
 from arch.errors import InputError, choice
+from arch.latex import latex_table
 from arch.tables import text_table, wrapped
 
-FORMATS = ("table", "csv", "md", "json")
+FORMATS = ("table", "csv", "md", "latex", "json")
 
 
 def plain(value: Any) -> str:
@@ -112,6 +113,9 @@ def emit(table: Table, data: Any, form: str) -> None:
         _csv(table)
     elif form == "md":
         print(markdown(table))
+    elif form == "latex":
+        left = [index for index, column in enumerate(table.drawn) if column.text]
+        print(latex_table([column.title for column in table.drawn], table.cells(), left, table.last), end="")
     else:
         draw(table)
 

@@ -52,6 +52,7 @@ eval_elements: 100          # evaluations are spread over at most so many array 
 max_restarts: 5             # of one array element, in a row and without a newer saved state
 requeue: true               # false: the site forbids it; submit again where a time limit ended a run
 signal_s: 180               # notice before the time limit, to save the state
+# stage: $TMPDIR            # of each node: the corpus is copied there before runs train on it
 # templates: ~/templates    # your own batch templates, looked into first: docs/clusters.md
 """
 

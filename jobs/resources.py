@@ -68,7 +68,7 @@ class ResourceEstimator:
             f"{counted(world, 'process', 'processes')} "
             f"({step.basis}; {speed.source}): {duration(seconds)} expected"
         )
-        reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
+        reasons = why | {"cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         return self._checked(
             run.run_id, self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes)
@@ -148,14 +148,14 @@ class ResourceEstimator:
     def _most_tasks(self, run: RunSpec) -> int:
         return self.profile.gpus_per_node or max(1, self.profile.cpus_per_node // run.training.threads)
 
-    def _of_size(self, run: RunSpec, world_size: int) -> tuple[int, int, str] | None:
+    def _of_size(self, run: RunSpec, world_size: int) -> tuple[int, int, dict[str, str]] | None:
         """(nodes, tasks per node, why) of so many processes; None where the cluster's nodes do not make them."""
         split = worlds(run, self.profile.nodes, self._most_tasks(run))
         made = next((pair for pair in split if pair[0] * pair[1] == world_size), None)
-        return made and (*made, "its trunk's: a state is continued by as many processes")
+        return made and (*made, {"nodes": "its trunk's, so that it goes on to the same bits"})
 
-    def _world(self, run: RunSpec, asked: ResourceRequest, speed: Speed) -> tuple[int, int, str]:
-        """(nodes, tasks per node, why)."""
+    def _world(self, run: RunSpec, asked: ResourceRequest, speed: Speed) -> tuple[int, int, dict[str, str]]:
+        """(nodes, tasks per node, reasons: of `nodes`, and what a smaller micro-batch would spare)."""
         most, rows = self._most_tasks(run), run.training.batch_tokens // run.context_length
         tasks = asked.gpus_per_node or asked.tasks_per_node
         if asked.gpus_per_node and not self.profile.gpus_per_node:
@@ -170,7 +170,7 @@ class ResourceEstimator:
                     f"split over {nodes} x {counted(tasks, 'process', 'processes')}; these numbers do: "
                     f"{', '.join(whole)}"
                 )
-            return nodes, tasks, ASKED
+            return nodes, tasks, {"nodes": ASKED}
         fewest, too_little, too_slow = self._fewest(run, speed)
         if fewest is None:
             self._refuse_memory(run, most)
@@ -183,11 +183,14 @@ class ResourceEstimator:
             why = f"the fewest {unit}s that {'hold it and finish' if too_little else 'finish'} in {hours}"
         refused = [f"{n}: {text}" for n, text in sorted((too_little | too_slow).items()) if n != world]
         why += f"; not {', '.join(refused)}" if refused else ""
+        reasons = {"nodes": why}
         if too_little and (smaller := _half_micro_batch(run)):
             fits = self._fewest(smaller, speed)[0]
-            if fits and fits[0] * fits[1] < world:
-                why += f"; with half of training.micro_batch_tokens {fits[0] * fits[1]} do"
-        return *fewest, why
+            if fits and (fewer := fits[0] * fits[1]) < world:
+                reasons["micro_batch_tokens"] = (
+                    f"with half of training.micro_batch_tokens {fewer} {unit}s do, not {world}"
+                )
+        return *fewest, reasons
 
     def _fewest(self, run: RunSpec, speed: Speed) -> tuple[tuple[int, int] | None, dict[int, str], dict[int, str]]:
         """(nodes, tasks per node) of the fewest processes that hold the run and finish in time, else of the most that
@@ -281,15 +284,13 @@ class ResourceEstimator:
         if profile.memory_gb_per_node is not None and wanted.memory_mb:
             at_once = min(at_once, int(profile.memory_gb_per_node * 1e9 / MIB) // wanted.memory_mb)
         at_once = 1 if wanted.nodes > 1 else max(1, at_once)
-        memory = None if wanted.memory_mb is None else at_once * wanted.memory_mb
-        why = wanted.reasons | {"nodes": f"{wanted.reasons['nodes']}; {at_once} fit side by side on a whole node"}
-        return replace(
-            wanted,
-            gpus_per_node=profile.gpus_per_node,
-            memory_mb=memory,
-            at_once=at_once,
-            reasons=why if at_once > 1 else wanted.reasons,
-        )
+        memory, why = at_once * (wanted.memory_mb or 0), dict(wanted.reasons)
+        if profile.memory_gb_per_node is None:
+            memory, why["memory_mb"] = 0, "the whole node's: the profile names no memory_gb_per_node"
+        if at_once > 1:
+            why["nodes"] += f"; {at_once} fit side by side on a whole node"
+        gpus = profile.gpus_per_node
+        return replace(wanted, gpus_per_node=gpus, memory_mb=memory or None, at_once=at_once, reasons=why)
 
     def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:
         """Raises InputError where no node of the cluster can give it."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from arch.arguments import Parser, add_plugin
 from arch.errors import InputError
 from arch.registry import load_plugins
+from data.files import STAGE
 from scaling.rundir.directory import RunDir
 from scaling.rundir.launcher import leave, number
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, Token
@@ -93,7 +94,8 @@ def _start(rundir: RunDir, here: SrunTask, attempt: Attempt, stop: StopRequest) 
     leave()  # srun's variables are read by now; a launcher's are of other processes
     os.environ.update(thread_environment(run.training.threads))  # read when PyTorch is imported
     # Compiled kernels on the node's own disk: a shared one would be written by every rank at once.
-    os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"triton-cache-{os.getuid()}"))
+    local = os.environ.get(STAGE) or tempfile.gettempdir()
+    os.environ.setdefault("TRITON_CACHE_DIR", str(Path(local) / f"triton-cache-{os.getuid()}"))
     if here.rank == 0:
         attempt.register()
         if is_trained(run, rundir):

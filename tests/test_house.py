@@ -28,6 +28,7 @@ LIGHT = (
     "arch.console",
     "arch.errors",
     "arch.kernel_config",
+    "arch.latex",
     "arch.options",
     "arch.outside",
     "arch.presets",
@@ -121,7 +122,7 @@ ALLOWED = {
         *("flops.laws", "flops.quantity", "data"),
     ),
     "analysis.figures": (*LIGHT, "analysis.labels", "data.files"),
-    "analysis.pages": ("analysis.table_files", "data.files"),
+    "analysis.pages": ("analysis.table_files", "arch.latex", "arch.tables", "data.files"),
     "analysis.report": (
         *(
             "analysis.fits",
@@ -160,8 +161,8 @@ ALLOWED = {
         *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.units"),
     ),
     "analysis.trial": (
-        *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.pairwise", "analysis.fits.points"),
-        *LIGHT,
+        *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.noise", "analysis.fits.pairwise"),
+        *("analysis.fits.points", *LIGHT),
     ),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),

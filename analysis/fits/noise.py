@@ -19,10 +19,10 @@ n - p, p the free parameters: five, four where alpha = beta or E = 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,6 +142,11 @@ class SeedNoises:
     def _alike(self, arch: str) -> list[Group]:
         kind = next((part for part in self.kinds if arch in part), None)
         return [seeds for seeds in self.groups if kind is None or seeds.arch in kind]
+
+
+def more_seeds(half: Callable[[int], float]) -> int:
+    """The fewest seeds more that make an interval half as wide. half: of the interval, by the number of seeds more."""
+    return next(more for more in count(1) if half(more) <= half(0) / 2 * (1 + 1e-9))
 
 
 def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from analysis.fits.noise import more_seeds
 from analysis.fits.pairwise import LOSS, compared
 from analysis.fits.study_fits import Variant, VariantFamily, Variants
 from analysis.run_table import RunTable
@@ -58,10 +60,8 @@ def compare_variants(table: RunTable, level: float) -> Variants:
 
 
 def _variants(family: VariantFamily, losses: _Losses, s: float | None, df: int, level: float) -> tuple[Variant, ...]:
-    means, others = losses.log_loss.mean(1), len(family.labels) - 1
-    half = math.nan
-    if s is not None:
-        half = s * math.sqrt(2 / len(family.seeds)) * float(stats.t.ppf(1 - (1 - level) / (2 * others), df))
+    means = losses.log_loss.mean(1)
+    half = math.nan if s is None else _half(family, s, df, level)
     variants = []
     for i, name in enumerate(family.labels):
         flops, more = losses.flops_per_token[i] * family.n_tokens, float(means[i] - means[0])
@@ -69,6 +69,19 @@ def _variants(family: VariantFamily, losses: _Losses, s: float | None, df: int, 
         against = compared(name, family.labels[0], LOSS, flops, more, ends, "" if ends else "no seeds") if i else None
         variants.append(Variant(name, losses.n_params[i], flops, float(np.exp(means[i])), against))
     return tuple(variants)
+
+
+def _half(family: VariantFamily, s: float, df: float, level: float, more: int = 0) -> float:
+    """Half of the interval of ln loss of a variant against the first; more: seeds that are not there yet."""
+    others = len(family.labels) - 1
+    quantile = float(stats.t.ppf(1 - (1 - level) / (2 * others), df + more * others))
+    return s * math.sqrt(2 / (len(family.seeds) + more)) * quantile
+
+
+def seeds_that_halve(family: VariantFamily, variants: Variants, level: float) -> int:
+    """How many more seeds of each variant make the family's intervals half as wide; the noise is known."""
+    assert variants.s is not None
+    return more_seeds(partial(_half, family, variants.s, variants.df, level))
 
 
 def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:

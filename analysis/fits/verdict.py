@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from scipy import stats
 
 from analysis.fits.envelope import REASONS, extract
 from analysis.fits.fit import L_OPT, N_OPT, NEAR, Estimate, Fit, Optimum
-from analysis.fits.noise import SeedNoise
+from analysis.fits.noise import NoisePart, SeedNoise, more_seeds
 from analysis.fits.pairwise import LOSS, Comparison, compared
 from analysis.fits.seeds import SizeCurve
 from analysis.fits.smooth import read_at
@@ -97,12 +97,32 @@ def _against_best(
     own, of_best = noise[arch], noise[best]
     if own is None or of_best is None:
         return compared(arch, best, LOSS, c, difference, None, "no size has two seeds")
-    v_own, v_best = own.s**2 / own_loss.n_seeds, of_best.s**2 / best_loss.n_seeds
-    df = own.df
-    if own != of_best and v_own + v_best:  # two noises, each known by itself: Welch's degrees of freedom
-        df = (v_own + v_best) ** 2 / (v_own**2 / own.df + v_best**2 / of_best.df)
-    half = _times(level, len(losses), df) * math.sqrt(v_own + v_best)
+    half = _half((own, of_best), (own_loss.n_seeds, best_loss.n_seeds), level, len(losses))
     return compared(arch, best, LOSS, c, difference, (difference - half, difference + half))
+
+
+def _half(
+    noises: tuple[SeedNoise | NoisePart, SeedNoise | NoisePart],
+    n_seeds: tuple[int, int],
+    level: float,
+    n_archs: int,
+    more: int = 0,
+) -> float:
+    """Half of the interval of the log ratio of two losses. more: seeds of both that are not there yet; each tells of
+    the noise of its side too."""
+    own, best = noises
+    v_own, v_best = (noise.s**2 / (n + more) for noise, n in zip(noises, n_seeds, strict=True))
+    df = own.df + 2 * more
+    if own != best and v_own + v_best:  # two noises, each known by itself: Welch's degrees of freedom
+        df = (v_own + v_best) ** 2 / (v_own**2 / (own.df + more) + v_best**2 / (best.df + more))
+    return _times(level, n_archs, df) * math.sqrt(v_own + v_best)
+
+
+def seeds_that_halve(arch: str, lowest: LowestLoss, noise: SeedNoise) -> int:
+    """How many more seeds of the two sizes make the interval of an architecture against the best half as wide."""
+    noises = noise.of(arch), noise.of(lowest.best)
+    n_seeds = lowest.archs[arch].n_seeds, lowest.archs[lowest.best].n_seeds
+    return more_seeds(partial(_half, noises, n_seeds, lowest.level, len(lowest.archs)))
 
 
 @cache

@@ -5,25 +5,17 @@ from __future__ import annotations
 import csv
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis.pages.cells import Number
-from analysis.pages.html import INTERVAL, shaped, shaped_texts
+from analysis.pages.html import shaped, shaped_texts
+from arch.latex import RAISED, latex_table
 from data.files import write_bytes
 
 Rows = Sequence[Mapping[str, str]]
 Value = str | float | None
 POWER = re.compile(r"(?:([\d.]+)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
-IN_LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "\u00a0": "~"}
-    | {"<": "$<$", ">": "$>$", "−": "$-$", "·": r"$\cdot$", "±": r"$\pm$", "≤": r"$\leq$", "×": r"$\times$", "–": "--"}
-)
-LATEX_HEAD, LATEX_CELL = 14, 26  # letters of a line in them
-MATHS = re.compile(r"(?P<raised>[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)|\b(?P<letter>[ND])\\_opt\b|(?<!\w)-(?=\d)")
-RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def write_tables(directory: Path, tables: Mapping[str, Rows]) -> None:
@@ -45,29 +37,10 @@ def write_latex(directory: Path, tables: Mapping[str, Rows]) -> None:
 
 
 def latex(rows: Rows) -> str:
-    """The table as a page shows it, with columns of numbers on the right and long texts in several lines."""
+    """The table as a page shows it, with columns of numbers on the right."""
     heads, cells = shaped_texts(rows)
-    sides = ["r" if is_number else "l" for _, is_number in shaped(rows).heads]
-    named = [
-        _latex_lines(head, LATEX_HEAD, f"[b]{{@{{}}{side}@{{}}}}") for head, side in zip(heads, sides, strict=True)
-    ]
-    below = [[_latex_lines(cell, LATEX_CELL, "[t]{@{}l@{}}") for cell in row] for row in cells]
-    head, *body = (" & ".join(row) + r" \\" for row in [named, *below])
-    begin = f"\\begin{{tabular}}{{@{{}}{''.join(sides)}@{{}}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _latex_lines(text: str, letters: int, form: str) -> str:
-    """One line, or a tabular of `form` with several; an interval is not broken."""
-    wrap = textwrap.TextWrapper(letters, break_long_words=False, break_on_hyphens=False)
-    lines = wrap.wrap(INTERVAL.sub("[\\1,\u00a0\\2]", text))
-    text = MATHS.sub(_latex_maths, r" \\ ".join(line.translate(IN_LATEX) for line in lines))
-    return text if len(lines) < 2 else rf"\begin{{tabular}}{form}{text}\end{{tabular}}"
-
-
-def _latex_maths(part: re.Match[str]) -> str:
-    raised, letter = part["raised"], part["letter"]
-    return f"$^{{{raised.translate(RAISED)}}}$" if raised else rf"${letter}_\mathrm{{opt}}$" if letter else "$-$"
+    left = [index for index, (_, is_number) in enumerate(shaped(rows).heads) if not is_number]
+    return latex_table(heads, cells, left)
 
 
 def columns(rows: Rows) -> dict[str, list[Value]]:

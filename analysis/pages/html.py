@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 from markupsafe import Markup, escape
 
+from arch.tables import INTERVAL
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TEMPLATES = Path(__file__).parent / "templates"
-INTERVAL = re.compile(r"\[([^\[\], ]+), ([^\[\], ]+)\]")
 UNBROKEN = '<span class="nb">[\\1, \\2]</span>'
 HEIGHT = 450  # of a figure that says none: plotly's own
 NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?[*%]?|-|")  # a cell without a value fits either kind of column

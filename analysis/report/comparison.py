@@ -13,8 +13,10 @@ from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, WIDTH, band, dress
 from analysis.fits.fit import BELIEVE, DO_NOT, Claim
+from analysis.fits.noise import SeedNoise
 from analysis.fits.pairwise import BETTER, DISPUTED, UNDECIDED, UNKNOWN, WORSE, Compared, Pair
 from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
+from analysis.fits.verdict import seeds_that_halve
 from analysis.labels import arch_of
 from analysis.pages.cells import signed
 from analysis.report.laws import doubted, law_sentences, leading_law
@@ -30,13 +32,14 @@ from analysis.report.words import (
     size_of,
     times_cell,
 )
-from arch.amounts import count
+from arch.amounts import count, counted
 
 HEIGHT = 380
 OTHER_SIZE = 1.5  # times in parameters, from which on sizes are not those of one step of a ladder
 BEST_SIZE = "best size, tokens seen"
 LAW = "law of N_opt"
-RANKINGS = {"lower loss there": 1.0, "lower loss at ten times": 10.0}  # by how many times the end of the range
+THERE, FAR = "lower loss there, by the laws", "lower loss at ten times, by the laws"
+RANKINGS = {THERE: 1.0, FAR: 10.0}  # by how many times the end of the range
 SAME_LOSS, VERDICT = "compute for the same loss", "verdict"
 ANOTHER_SIZE = {  # why another size than the best one may be better: as LossOf.censored says it
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -122,7 +125,9 @@ def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
             groups.setdefault(_sentence(pair, best), []).append(name_of(arch))
     lines += [f"{listed(names)} {'is' if len(names) == 1 else 'are'} {text}." for text, names in groups.items()]
     lines += [_of_another_size(arch, lowest) for arch, pair in pairs.items() if pair.verdict == WORSE]
-    if fits.seed_noise is None:
+    if fits.seed_noise is not None:
+        lines += _narrower(lowest, fits.seed_noise)
+    else:
         lines.append(
             "No size was trained with more than one seed, so every difference of measured losses may be chance."
         )
@@ -180,10 +185,14 @@ def _hint(claim: Claim | None, best: str) -> str:
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
+        disputed = f"{DISPUTED}, " * (pair.verdict == DISPUTED)
         verdicts = dict(zip(pair.compute, _verdicts(pair), strict=True))
         n, others = len(verdicts), {name: verdict for name, verdict in verdicts.items() if verdict != some}
+        if len(others) == n - 1 > 1 and len(set(others.values())) == 1:  # the odd one by its name
+            (only,) = set(verdicts) - set(others)
+            return f"{some} with {only} alone, of {n} ways to count compute and size"
         rest = "; ".join(f"{verdict} with {name}" for name, verdict in others.items())
-        return f"{some} by {n - len(others)} of {n} ways to count compute and size ({rest})"
+        return f"{disputed}{some} by {n - len(others)} of {n} ways to count compute and size ({rest})"
     return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else f"{pair.by_count} by every count"
 
 
@@ -199,9 +208,7 @@ def _verdicts(pair: Pair) -> list[str]:
 
 
 def _verdict_cell(pair: Pair) -> str:
-    if pair.verdict == UNDECIDED and (some := _of_some_counts(pair)):
-        return f"{UNDECIDED}: {some} under {_verdicts(pair).count(some)} of {len(pair.compute)} counts"
-    return pair.verdict
+    return f"{UNDECIDED}: {_by_counts(pair)}" if pair.verdict == UNDECIDED and _of_some_counts(pair) else pair.verdict
 
 
 def _sentence(pair: Pair, best: str) -> str:
@@ -251,6 +258,21 @@ def _notes(fits: StudyFits, lowest: LowestLoss) -> list[str]:
     return lines
 
 
+def _narrower(lowest: LowestLoss, noise: SeedNoise) -> list[str]:
+    """What would halve the widest interval of those that do not tell an architecture from the best."""
+    against = {arch: loss.against_best for arch, loss in lowest.archs.items() if loss.against_best}
+    open_ = {arch: comparison for arch, comparison in against.items() if comparison.verdict == UNDECIDED}
+    if not open_:
+        return []
+    arch, widest = max(open_.items(), key=lambda pair: pair[1].ratio.high or 0.0)
+    sizes = dict.fromkeys((lowest.archs[arch].size, lowest.archs[lowest.best].size))
+    return [
+        f"{counted(seeds_that_halve(arch, lowest, noise), 'more seed')} of {listed(list(sizes))} would make the "
+        f"interval of {name_of(arch)} against {name_of(lowest.best)}, "
+        f"{signed(widest.more.value, '.1%', widest.more.ends)}, half as wide."
+    ]
+
+
 def _another_size(loss: LossOf) -> str | None:
     """Why another size may be better; None where the best lies between others. Where no other size was trained as far
     nothing was compared, and the size's place in the ladder says nothing."""
@@ -298,6 +320,8 @@ def comparison_table(comparison: Compared, losses: LowestLoss | None = None, nam
         }
         row["at ten times that compute"] = times_cell(view.at(other, reference, beyond=True))
         claims = {head: comparison.ranking(other, reference, reach) for head, reach in RANKINGS.items()}
+        if view.beyond is None:  # nothing is said there
+            claims[FAR] = None
         row |= {head: _ranking_cell(claim) for head, claim in claims.items()}
         rows.append(row | {VERDICT: _verdict_cell(pair), "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
     return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT, *RANKINGS))
@@ -368,7 +392,8 @@ def comparison_notes(comparison: Compared, level: float) -> list[str]:
         f"L = E + A / N^alpha + B / D^beta fitted to all architectures at once, {e} (p = {view.p_shared_e:.2g}). "
         f"Compute is that along each architecture's own optimal frontier; intervals ({level:.0%}, nominal) hold for "
         f"all pairs and budgets at once. By compute one is worse where it is so under every count: "
-        f"{'; '.join(comparison.views)}."
+        f"{'; '.join(comparison.views)}. Which loss is lower by the laws has verdicts of its own, as the laws have: it "
+        f"is no verdict on losses that were measured."
     ]
     if view.beyond_reason:
         lines.append(f"Not beyond {power_of_ten(view.range[1])} FLOP: {view.beyond_reason}.")

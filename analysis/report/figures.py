@@ -206,7 +206,13 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
 
 
 def _values(laws: Sequence[DrawnLaw]) -> list[float]:
-    return [number for law in laws for _, value, ends in law.inside for number in (value, *(ends or ()))]
+    """Those of the laws, and the ends of their intervals where they are believed: others may have any width."""
+    return [
+        number
+        for law in laws
+        for c, value, ends in law.inside
+        for number in (value, *(ends if ends and c <= law.believed * (1 + 1e-9) else ()))
+    ]
 
 
 def _all_laws(figure: go.Figure, row: int, laws: Laws, colors: dict[str, str]) -> None:

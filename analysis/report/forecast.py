@@ -117,8 +117,8 @@ def forecast_notes(forecast: ForecastRound) -> list[str]:
     by = f", by commit {commit[:12]}{' with changes' if changes else ''}" if commit else ""
     grid = "the grid and the rounds before" if forecast.number > 1 else "the grid"
     lines = [
-        f"Predicted {stored.made}{by}, from {stored.fitted.n_runs} of the {stored.fitted.of} runs of {grid}, before "
-        f"any of these runs was trained. Loss: {stored.conventions.L}; C: {stored.conventions.C}.",
+        f"Predicted {stored.made}{by}, when {stored.fitted.n_runs} of the {stored.fitted.of} runs of {grid} were "
+        f"trained and none of these was. Loss: {stored.conventions.L}; C: {stored.conventions.C}.",
         "Error: measured over predicted, less 1. The drop is from the mean loss of the largest fitted runs to the "
         "prediction.",
     ]

@@ -170,4 +170,8 @@ def _lead(fits: StudyFits, tables: RunTable) -> str:
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
     several = "; " if any(group.point for group in fits.groups) else ", "
     archs = several.join(name_of(group.name) for group in fits.groups)
-    return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."
+    columns = ("arch", "checked")  # tables of earlier versions lack the second
+    known = tables.runs.reindex(columns=columns)
+    unchecked = dict.fromkeys(map(name_of, known.loc[known["checked"] == "no", "arch"]))
+    without = f" Trained without the checks of their architecture: {', '.join(unchecked)}." if unchecked else ""
+    return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}.{without}"

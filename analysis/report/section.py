@@ -66,8 +66,10 @@ def terminal(section: Section) -> str:
 
 
 def shown_rows(table: Table) -> list[dict[str, str]]:
-    """The columns that a terminal shows."""
-    return [{name: row[name] for name in table.brief or row} for row in table.rows]
+    """The columns that a terminal shows, without those that are empty in every row."""
+    names = [name for name in table.brief or dict.fromkeys(name for row in table.rows for name in row)]
+    filled = [name for name in names if any(row.get(name) for row in table.rows)]
+    return [{name: row[name] for name in filled if name in row} for row in table.rows]
 
 
 def _lines(lines: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, WIDTH, dress
 from analysis.fits.pairwise import UNDECIDED, Comparison
 from analysis.fits.study_fits import StudyFits, VariantFamily
+from analysis.fits.variants import seeds_that_halve
 from analysis.pages.cells import number, shown, signed
 from analysis.report.section import Section, Table
 from analysis.report.words import listed
@@ -59,7 +60,11 @@ def variant_lines(fits: StudyFits) -> list[str]:
         ]
         if undecided:
             names = listed([first.name] if best.against_first else [variant.name for variant in undecided])
-            lines[-1] += f" It is not distinguishable from {names}: the difference is within seed noise."
+            more = seeds_that_halve(family, fits.variants, fits.settings.level)
+            lines[-1] += (
+                f" It is not distinguishable from {names}: the difference is within seed noise. "
+                f"{counted(more, 'more seed')} of each variant would make the intervals half as wide."
+            )
     return lines
 
 

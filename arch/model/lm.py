@@ -7,9 +7,8 @@ wraps the same parameters, names and files for the Hugging Face world.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as nnf
@@ -30,9 +29,9 @@ from .stored import check_layers, compare_shapes, read_config, stored_shapes
 EMBEDDING = "decoder.embedding.weight"
 
 
-@dataclass
-class Output:
-    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; cache where it was asked for."""
+class Output(NamedTuple):
+    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; cache where it was asked for. A tuple,
+    in which hooks of modules (DeepSpeed's) see the tensors."""
 
     logits: Tensor
     loss: Tensor | None = None
@@ -73,6 +72,21 @@ def last_tokens(hidden: Tensor, count: int) -> Tensor:
     return hidden[:, -count:] if count else hidden
 
 
+def makes_parts(hidden: Tensor) -> bool:
+    """Whether the loss is computed by `linear_cross_entropy`."""
+    return hidden.is_cuda and not torch.compiler.is_compiling()
+
+
+class Head(nn.Linear):
+    """Logits [.., V] of hidden states [.., d]; with targets [..] the loss of these logits, which are never all in
+    memory. Its weight is read inside its call alone: so hooks can gather a weight that is sharded."""
+
+    def forward(self, hidden: Tensor, targets: Tensor | None = None) -> Tensor:
+        if targets is None:
+            return super().forward(hidden)
+        return linear_cross_entropy(hidden.flatten(0, -2), self.weight, targets.flatten())
+
+
 class LanguageModel(nn.Module):
     """A decoder with a language-model head, tied to the embedding unless the configuration says otherwise."""
 
@@ -80,7 +94,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.model_config = config
         self.decoder = Decoder(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = Head(config.d_model, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.decoder.embedding.weight
 
@@ -109,10 +123,10 @@ class LanguageModel(nn.Module):
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, cache, use_cache, backend)
         targets = None if targets is None else mask_targets(targets, documents, attention_mask)
-        if loss_only and targets is not None and hidden.is_cuda and not torch.compiler.is_compiling():
+        if loss_only and targets is not None and makes_parts(hidden):
             check_targets(targets, hidden)
-            loss = linear_cross_entropy(hidden.flatten(0, 1), self.lm_head.weight, targets.flatten())
-            return Output(hidden.new_empty(len(hidden), 0, self.model_config.vocab_size), loss, after)
+            logits = hidden.new_empty(len(hidden), 0, self.model_config.vocab_size)
+            return Output(logits, self.lm_head(hidden, targets), after)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         if targets is None:
             return Output(logits, cache=after)
@@ -179,11 +193,13 @@ class NoInit(TorchFunctionMode):
         return function(*arguments, **(named or {}))
 
 
-def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
-    """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed."""
+def build_model(config: ModelConfig, seed: int | None = 0) -> LanguageModel:
+    """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed. seed: None for
+    parameters that are not filled, and take no memory yet."""
     with NoInit():
         model = LanguageModel(config)
-    model.reset_parameters(seed)
+    if seed is not None:
+        model.reset_parameters(seed)
     return model
 
 

@@ -81,9 +81,13 @@ class ModelOptions(Architectures):
 
     def configuration(self) -> tuple[str, ModelConfig]:
         """(its name, the configuration). Raises InputError."""
-        self.load()
+        sets, stated = self.sets or [], self.load()
+        options = {"context_length": self.context, "vocab_size": self.vocab}
+        given = {name for name, text in options.items() if text is not None}
+        given |= {pair.partition("=")[0].strip() for pair in sets}
+        sets = [*(f"{name}={value}" for name, value in stated.items() if name not in given), *sets]
         shape = self.layers, self.dim, self.heads, self.ffn
-        return configuration(self.arch, self.size, *shape, self.vocab, self.context, self.sets or [])
+        return configuration(self.arch, self.size, *shape, self.vocab, self.context, sets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,8 @@ class ShapesOptions(Architectures):
         return [arch_of(name) for name in several(self.archs)]
 
     def changes(self) -> dict[str, Any]:
-        """Fields of the configuration that the options state."""
-        changes = dict[str, Any]()
+        """Fields of the configuration that the options and the study state."""
+        changes: dict[str, Any] = dict(self.load())
         if self.context is not None:
             changes["context_length"] = context_length(self.context)
         if self.vocab is not None:
@@ -188,7 +192,7 @@ def memory(
         Text, typer.Option(help="Tokens in a forward pass of one GPU; default: one sequence.")
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs over which the optimizer state is sharded.")] = "1",
-    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0, 1 or 2.")] = 1,
+    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0 to 3.")] = 1,
     precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the layers' activations.")] = False,
     plain: Annotated[

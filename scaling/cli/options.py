@@ -41,15 +41,20 @@ class Architectures:
 
     plugin: Plugins = None
     in_study: Annotated[
-        str | None, typer.Option("--study", help="A study file: its hybrids and plugins have names here too.")
+        str | None,
+        typer.Option(
+            "--study",
+            help="A study file: its hybrids and plugins have names here too; `flops` takes its context and vocabulary.",
+        ),
     ] = None
 
-    def load(self) -> None:
-        """Register them. Raises InputError."""
-        if self.plugin or self.in_study is not None:
-            from ..study.file import register_architectures
+    def load(self) -> dict[str, int]:
+        """Register them; returns what the study file says of `context_length` and `vocab_size`. Raises InputError."""
+        if not self.plugin and self.in_study is None:
+            return {}
+        from ..study.file import register_architectures
 
-            register_architectures(self.plugin or [], self.in_study)
+        return register_architectures(self.plugin or [], self.in_study)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arch.amounts import counted_of
+from arch.errors import InputError
 from data.settings import shown_source
+from data.units import loss_unit
 
 from ..study.plan import show_plan
 from .corpus import NOT_READY, check_corpus, data_stage, reads_text
@@ -26,6 +29,8 @@ from .training import check_architectures, check_trunks, prepare_runs, train_arg
 if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
     from analysis.forecast.outcome import ForecastRound
+
+    from ..study.run import RunSpec
 
 
 @dataclass
@@ -73,7 +78,36 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
             f"report: {result.report}",
         ]
         print(f"\n{show_summary(result.fits, [*more, _next_step(study, request, result.fits)], result.forecast)}")
+    else:
+        print(f"\n{_beside_own(study, request)}")
     close(request, {"failed": result.failed, "evaluations": result.evaluations})
+
+
+def _beside_own(study: RunsOptions, request: Request) -> str:
+    """The held-out losses of variants made with --set beside those of the study's own runs."""
+    from analysis.held_out import load_held_out
+    from arch.tables import rows_table, wrapped
+
+    def loss_of(run: RunSpec) -> float | None:
+        with suppress(InputError):  # not trained, or not evaluated
+            return load_held_out(request.study.directory, run.run_id, run.n_steps).loss
+        return None
+
+    def key_of(run: RunSpec) -> tuple[object, ...]:
+        return run.arch, run.size, run.seed, run.n_tokens, str(run.point)
+
+    own = {key_of(run): run for run in replace(study, sets=None).request().runs}
+    unit, rows = loss_unit([request.study.corpus.tokenizer]), []
+    for run in request.runs:
+        other = own.get(key_of(run))
+        losses = loss_of(run), None if other is None else loss_of(other)
+        mine, its = ("-" if loss is None else f"{loss:.4f}" for loss in losses)
+        less = "-" if None in losses else f"{(losses[0] or 0.0) - (losses[1] or 0.0):+.4f}"
+        rows.append({"run": run.run_id, f"held-out loss, {unit}": mine, "the study's own run": its, "difference": less})
+    words = ["scaling", "try", "VARIANT.yaml", "--against", study.study]
+    command = shlex.join([*words, *([] if study.out is None else ["--out", str(study.out)])])
+    how = f"`{command}` tells such a difference from chance, and what larger sizes say (docs/try.md)"
+    return "\n".join([rows_table(rows), *wrapped([f"next: {how}"])])
 
 
 def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:

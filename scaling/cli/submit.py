@@ -244,6 +244,8 @@ class Draft:
             )
             lines.append(text_table(heads, rows))
             lines.append(self._expected())
+            hints = ((job.name, job.resources.reasons.get("micro_batch_tokens")) for job in self.plan.jobs)
+            lines += [f"{name}: its memory decides: {hint}" for name, hint in hints if hint]
         else:
             lines.append("nothing to submit")
         return "\n".join([*lines, *(reasons(self.plan) if explain else [])])

@@ -359,6 +359,8 @@ def _train(trial: Trial, sizes: Sequence[str], options: TrialOptions) -> str:
     failed = dict[str, str]()
     with baseline.writing():
         corpus = data_stage(baseline, any(map(reads_text, [baseline, *requests])))
+        for line in too_little_text(trial, trial.pairs(sizes)):
+            trial.request.say(f"warning: {line}")
         if options.train_baseline and _missing(trial, sizes):
             trial.request.say("try: the study's own runs first")
             failed |= train_stage(baseline, corpus)[1]
@@ -431,7 +433,7 @@ def _closed(result: TrialResult) -> TrialResult:
 
 
 def _say_warnings(trial: Trial, pairs: Sequence[Pair]) -> None:
-    for line in unlike(pairs) + too_little_text(trial, pairs):
+    for line in unlike(pairs):
         trial.request.say(f"warning: {line}")
 
 
@@ -487,23 +489,22 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
 
 
 def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:
-    """A line for each size whose baseline, where it is evaluated, was scored on too few independent documents for an
-    interval: known before a variant is trained."""
-    from analysis.held_out import LEAST, documents_of, load_held_out, paired_difference
+    """A line for each context length at which the held-out text, where the corpus is there, has too few independent
+    documents for an interval: known before anything is trained."""
+    from analysis.held_out import LEAST, independent, spans_of
+    from data.corpus import open_corpus
 
+    try:
+        corpus = open_corpus(trial.study.directory / "corpus")
+    except InputError:
+        return []
     lines = []
-    for size in dict.fromkeys(pair.size for pair in pairs):
-        run = _longest(pairs, size)
-        try:
-            held_out = load_held_out(trial.study.directory, run.run_id, run.n_steps)
-            documents = documents_of(trial.study.directory, held_out)
-        except InputError:  # is not evaluated yet
-            continue
-        n_effective = paired_difference(held_out, held_out, documents).n_effective
-        if n_effective < LEAST:
+    for length in dict.fromkeys(pair.baseline.config.context_length for pair in pairs):
+        n_windows = independent(spans_of(corpus, length, trial.study.evaluation.validation_tokens))
+        if n_windows < LEAST:
             lines.append(
-                f"{size}: the held-out text amounts to {n_effective:.1f} independent documents, and an interval needs "
-                f"{LEAST:g}: no difference will be detected; raise evaluation.validation_tokens or hold out more text"
+                f"the held-out text amounts to {n_windows:.1f} independent documents, and an interval needs {LEAST:g}: "
+                f"no difference will be detected; raise evaluation.validation_tokens or hold out more text"
             )
     return lines
 

@@ -65,7 +65,7 @@ def prepare_run(
     if stored and rundir.has_begun:
         spec = run.model_dump(mode="json")
         if rundir.status()["state"] == "done":  # it was trained so
-            spec |= {key: stored["spec"][key] for key in ("checked",) if key in stored["spec"]}
+            spec |= {} if stored["spec"].get("checked", True) else {"checked": False}
             spec["training"]["zero_stage"] = stored["spec"]["training"].get("zero_stage", 0)
         if stored["spec"] != spec:  # what decides no number may change: jobs.recompute, training.zero_stage
             write_json(rundir.run_json, stored | {"spec": spec}, kind="run")

@@ -23,6 +23,7 @@ from .saved import read_saved
 EXIT_INPUT, EXIT_FAILED, EXIT_STOPPED = 2, 3, 75
 ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")
 TORCHRUNS = "ChildFailedError"
+WORKERS_CODE, REFUSED = re.compile(r"\s+exitcode\s*: (-?\d+) "), re.compile(r"error: (.*)")
 MAX_ERROR = 200  # characters
 VERIFIED_PARAMS = 100_000_000  # checkpoints are checksummed again before they are relied on up to this size
 
@@ -144,12 +145,14 @@ def reason_of(exit_code: int, path: Path) -> str | None:
     if exit_code == EXIT_STOPPED and status["reason"]:
         return str(status["reason"])
     lines = _log(rundir)
+    if exit_code == 1 and _last(WORKERS_CODE, lines) == str(EXIT_INPUT) and (refused := _last(REFUSED, lines)):
+        return refused  # under torchrun, whose own report follows
     if exit_code == EXIT_INPUT:  # the last line of the log is the reason
         message = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"
         return lines[-1].removeprefix("error: ") if lines else f"{message} and run it again"
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    error = _last_error(lines)
-    return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"
+    error = _last(ENDED_BY, [line for line in lines if TORCHRUNS not in line])
+    return f"its process {how}{f' ({error[:MAX_ERROR]})' if error else ''}; run it again to continue, see {rundir.log}"
 
 
 def _log(rundir: RunDir) -> list[str]:
@@ -166,7 +169,7 @@ def last_line(rundir: RunDir) -> str:
     return " ".join("".join(_log(rundir)[-1:]).split())[:MAX_ERROR]
 
 
-def _last_error(lines: Sequence[str]) -> str | None:
-    """The exception or signal that a log names last; torchrun's exception about its worker is none."""
-    errors = [match[1] or match[2] for line in lines if (match := ENDED_BY.match(line)) and TORCHRUNS not in line]
-    return errors[-1][:MAX_ERROR] if errors else None
+def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
+    """The group that matched in the last line that begins by `pattern`."""
+    matches = [match for line in lines if (match := pattern.match(line))]
+    return matches[-1][matches[-1].lastindex or 0] if matches else None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from arch.errors import InputError, nearest, shown
 from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
+from data.vocabulary import vocabulary
 
 from .axes import SECTIONS, fields_of, short
 from .jobs_schema import KINDS
@@ -142,17 +143,21 @@ class _Architectures(Section):
     architectures: PatternsOfStudy
 
 
-def register_architectures(plugins: Iterable[str], study: str | Path | None) -> None:
-    """Import plugins that the user named, and those of a study file, whose patterns are registered; what else it says
-    is not judged. Raises InputError."""
+def register_architectures(plugins: Iterable[str], study: str | Path | None) -> dict[str, int]:
+    """Import plugins that the user named, and those of a study file, whose patterns are registered; returns what it
+    says of `context_length` and `vocab_size`. What else it says is not judged. Raises InputError."""
     load_plugins(plugins)
     if study is None:
-        return
+        return {}
     file = find_study(study)
     raw = read_mapping(file, "study", HINT)
     if not came_with_others(file):
         import_plugins(raw, str(file))
     validate(_Architectures, {"architectures": raw.get("architectures", {})}, str(file), [])
+    model, corpus = (raw[key] if isinstance(raw.get(key), dict) else {} for key in ("model", "corpus"))
+    stated = {"vocab_size": vocabulary(corpus["tokenizer"])} if isinstance(corpus.get("tokenizer"), str) else {}
+    own = {name: model.get(name) for name in ("context_length", "vocab_size")}
+    return stated | {name: value for name, value in own.items() if type(value) is int and value > 0}
 
 
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -111,6 +111,9 @@ class Cluster(JobOptions, Nodes):
     requeue: Flag = True
     """Whether jobs may be queued again; false, where a site forbids it: a job that reaches its time limit ends with its
     state saved, and `scaling submit` continues it."""
+    stage: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./${}-]+$")] | None = None
+    """A folder on each node's own disk, such as `$TMPDIR`: the first run on a node copies the corpus there, and kernels
+    are compiled there; null reads the corpus where it is."""
     templates: FilePath | None = None
     """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
     by_kind: dict[Kind, JobOptions] = {}

@@ -144,8 +144,8 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> Plan:
     notes += [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
     notes += dict.fromkeys(note for run in runs for note in run.notes)
     unchecked = dict.fromkeys(run.arch for run in runs if not run.checked)
-    notes += [f"not checked before they train (jobs.checked): {', '.join(unchecked)}"] if unchecked else []
-    return Plan(study, rows, notes, [*confounded(runs), *_not_beyond(rows)])
+    without_checks = [f"{', '.join(unchecked)}: not checked before training (jobs.checked: false)"] if unchecked else []
+    return Plan(study, rows, notes, [*without_checks, *confounded(runs), *_not_beyond(rows)])
 
 
 def recipe_lines(study: StudySpec) -> list[str]:

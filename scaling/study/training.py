@@ -90,8 +90,8 @@ class Training(Section):
     """Largest norm of the gradient; 0 turns clipping off."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16` runs autocast over fp32 parameters; `fp32` runs without autocast."""
-    zero_stage: Annotated[Index, Field(le=2)] = 0
-    """DeepSpeed's ZeRO stage: 0 shares nothing, 1 the optimizer's state, 2 the gradients too."""
+    zero_stage: Annotated[Index, Field(le=3)] = 0
+    """DeepSpeed's ZeRO stage: 0 shares nothing, 1 the optimizer's state, 2 the gradients too, 3 the parameters too."""
     threads: Parallel = 1
     """CPU threads of each process; the number changes rounding, so it is part of the run."""
     max_steps: Count | None = None

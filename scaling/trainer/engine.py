@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from arch.amounts import counted
 from arch.errors import InputError
+from arch.model.lm import LanguageModel, build_model
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.training import split_batch
@@ -30,11 +31,10 @@ from .stop import StopRequest
 from .store import shared_store
 
 if TYPE_CHECKING:
-    from arch.model.lm import LanguageModel
-
     from ..study.training import Training
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
+PERSISTENT = 1 << 14  # numbers of a parameter that stage 3 leaves whole: vectors
 TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
 T = TypeVar("T")
 
@@ -99,8 +99,8 @@ class Engine:
         device: torch.device,
         ranks: Ranks | None = None,
     ) -> None:
-        """`batch_rows` is the global batch in sequences. Raises InputError where it does not split over ranks and
-        micro-batches."""
+        """model: on the CPU; the first rank's weights count. `batch_rows` is the global batch in sequences. Raises
+        InputError where it does not split over ranks and micro-batches."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
@@ -118,10 +118,13 @@ class Engine:
         self.rows = slice(self.ranks.rank * split.process_rows, (self.ranks.rank + 1) * split.process_rows)
 
         deepspeed = load_deepspeed(device.type)
-        model.to(device).train()
-        self.optimizer = optimizer_of(model, training)
+        self.optimizer, config = optimizer_of(model.train(), training), self._config(batch_rows, training)
+        if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
+            deepspeed.init_distributed(dist_init_required=False)
+            deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
+        model.to(device)
         self.deepspeed_engine = deepspeed.initialize(
-            model=model, optimizer=self.optimizer, config=self._config(batch_rows, training), dist_init_required=False
+            model=model, optimizer=self.optimizer, config=config, dist_init_required=False
         )[0]
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
@@ -135,12 +138,7 @@ class Engine:
             "gradient_accumulation_steps": self.accumulate,
             # Stage 0 has no gradient norm to show: `step` clips there, in the same pass that measures it.
             "gradient_clipping": self.grad_clip if self.stage else 0.0,
-            "zero_optimization": {
-                "stage": self.stage,
-                "reduce_bucket_size": bucket,
-                "allgather_bucket_size": bucket,
-                "overlap_comm": False,
-            },
+            "zero_optimization": self._sharding(bucket),
             "steps_per_print": None,
             "timers": {"throughput": {"enabled": False}},  # it would synchronise the device every step
         }
@@ -148,6 +146,21 @@ class Engine:
             # An empty list: gradients of Linear layers would be reduced in bf16 otherwise.
             config["torch_autocast"] = {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}
         return config
+
+    def _sharding(self, bucket: int) -> dict[str, Any]:
+        if self.stage < 3:
+            buckets = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+            return {"stage": self.stage, "overlap_comm": False} | buckets
+        layer = max(sum(p.numel() for p in layer.parameters()) for layer in self.model.decoder.layers)
+        return {
+            "stage": 3,
+            "overlap_comm": True,  # gathers run beside the layer before
+            "reduce_bucket_size": min(bucket, layer),
+            "stage3_prefetch_bucket_size": layer,
+            "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
+            "stage3_param_persistence_threshold": PERSISTENT,
+            "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it
+        }
 
     def step(self, tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
         """One optimizer step on this rank's rows, int64 [local rows, context + 1].
@@ -210,11 +223,7 @@ class Engine:
 
     def first_reason(self, reason: str | None) -> str | None:
         """The first rank's reason that is not None, on every rank."""
-        if self.ranks.world == 1:
-            return reason
-        reasons: list[str | None] = [None] * self.ranks.world
-        dist.all_gather_object(reasons, reason)
-        return next((first for first in reasons if first), None)
+        return next((first for first in self.together(lambda: reason) if first), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -231,9 +240,24 @@ class Engine:
         dist.broadcast_object_list(values, src=0, device=self.device)
         return values[0]
 
-    def barrier(self) -> None:
-        if self.ranks.world > 1:
-            dist.barrier()
+    def whole_model(self) -> LanguageModel | None:
+        """The model with all of its weights, on the first rank (at stage 3 a copy on the CPU); None elsewhere. Every
+        rank must call it."""
+        first = self.ranks.rank == 0
+        if self.stage < 3:
+            return self.model if first else None
+        from deepspeed.runtime.zero import GatheredParameters
+
+        copy = build_model(self.model.model_config, None) if first else None
+        if copy is not None:
+            copy.decoder.document_start_id = self.model.decoder.document_start_id
+        targets = {} if copy is None else dict(copy.named_parameters())
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                with GatheredParameters([parameter]):
+                    if first:
+                        targets[name].copy_(parameter)
+        return copy
 
     def together(self, work: Callable[[], T]) -> list[T]:
         """What `work` returns on each rank, on every rank; an OSError that ends it on one is raised on all."""
@@ -271,13 +295,15 @@ class Engine:
         state.clear()
         for part in self._parts():
             pieces.read(part, WEIGHT, part.flat)
-            for kind in pieces.kinds(part.name):
+            for kind in set(pieces.kinds(part.name)) - {WEIGHT}:
+                of_flat = state[part.flat]
                 if kind == STEP:
                     step = torch.tensor(pieces.step(part.name), device=self.device)
-                    state[part.flat][STEP] = torch.maximum(step, state[part.flat].get(STEP, step))
-                elif kind != WEIGHT:
-                    moment = state[part.flat].setdefault(kind, torch.zeros_like(part.flat))
-                    pieces.read(part, kind, moment)
+                    of_flat[STEP] = torch.maximum(step, of_flat.get(STEP, step))
+                    continue
+                if kind not in of_flat:
+                    of_flat[kind] = torch.zeros_like(part.flat)
+                pieces.read(part, kind, of_flat[kind])
         if self.stage == 3:
             for group in range(len(zero.fp32_partitioned_groups_flat)):
                 zero._reassign_or_swap_out_partitioned_parameters(group)
@@ -286,9 +312,10 @@ class Engine:
             zero.update_lp_params()
 
     def _parts(self) -> Iterator[Part]:
-        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed's
-        safe_get_full_* gathers a parameter on every process, and its safe_set_full_* fails at stage 3 where the size is
-        no multiple of the processes; safe_get_local_* know stage 3 alone."""
+        """What this process updates of each parameter: all of it at stage 0, else its share. DeepSpeed 0.19.8's own
+        functions do not serve: safe_get_full_* gather every parameter on every process, and its moments not at all at
+        stages 1 and 2 for groups after the first; safe_set_full_* fail at stage 3 where a size is no multiple of the
+        processes; safe_get_local_* know stage 3 alone."""
         zero = self.deepspeed_engine.optimizer
         parameter: Any  # DeepSpeed gives it what it knows of its partition
         for name, parameter in self.model.named_parameters():

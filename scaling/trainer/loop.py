@@ -18,11 +18,11 @@ import torch
 from arch.amounts import counted
 from arch.config import ModelConfig
 from arch.errors import InputError
-from arch.model.lm import build_model
-from data.corpus import open_corpus
+from arch.model.lm import LanguageModel, build_model
 from data.enough import require_tokens
 from data.files import guarded, remove_unfinished
 from data.loader import Loader
+from data.staging import open_staged
 from data.tokenizer import refuse_another
 
 from ..rundir import checkpoint_writer, metrics
@@ -76,7 +76,7 @@ class Trainer:
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
         batch_rows = self.training.batch_tokens // config.context_length
-        self.corpus = corpus = open_corpus(rundir.study / "corpus")
+        self.corpus = corpus = open_staged(rundir.study / "corpus")
         planned = rundir.record()["corpus_fingerprint"]
         if planned != corpus.fingerprint:
             raise InputError(
@@ -97,7 +97,7 @@ class Trainer:
         bf16 = self.training.precision == "bf16"
         if line := check_kernels(config, self.device, bf16=bf16, micro_rows=micro_rows, resets=resets):
             self._say(line)
-        model = build_model(config, run.seed)
+        model = build_model(config, run.seed if self.first_rank else None)
         model.decoder.gradient_checkpointing = run.recompute
         model.decoder.document_start_id = corpus.tokenizer.eot_id if resets else None
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
@@ -274,12 +274,13 @@ class Trainer:
     def _write_checkpoint(self, step: int) -> bool:
         """Write the checkpoint after `step` unless it is there; False where its probe loss is not finite."""
         path, good = self.rundir.checkpoint(step), True
-        if self.first_rank and not self._is_written(step):
+        model = self.engine.whole_model()
+        if model is not None and not self._is_written(step, model):
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
                 loss = checkpoint_writer.write_checkpoint(
                     path,
-                    self.engine.model,
+                    model,
                     self.training.checkpoint_dtype,
                     self.probe,
                     self.device,
@@ -295,13 +296,13 @@ class Trainer:
             self._status("running", step)
         return good
 
-    def _is_written(self, step: int) -> bool:
-        """Whether an earlier process wrote the checkpoint after `step` with the weights of this one. They differ where
+    def _is_written(self, step: int, model: LanguageModel) -> bool:
+        """Whether an earlier process wrote the checkpoint after `step` with the weights of `model`. They differ where
         steps do not repeat to the bit: on another machine, or by kernels that add in any order."""
         path = self.rundir.checkpoint(step)
         if not checkpoint_writer.valid_checkpoint(path, self.run.spec_hash):
             return False
-        if checkpoint_writer.holds(path, self.engine.model):
+        if checkpoint_writer.holds(path, model):
             return True
         self._say(f"step {step}: the checkpoint there has other weights than this process computes: written again")
         return False

@@ -15,6 +15,7 @@ from analysis.fits.cost import cost_of
 from analysis.fits.pairwise import BETTER, COMPUTE, LOSS, UNDECIDED, UNKNOWN, WORSE, Comparison, compared
 from analysis.held_out import HeldOut, paired_difference
 from analysis.trial import (
+    BETTER_HERE,
     CANNOT_TELL,
     LEVEL,
     NOT_WORTH,
@@ -81,6 +82,21 @@ def test_noise_between_seeds():
     assert estimate.ends[1] - estimate.value == pytest.approx(stats.t.ppf(0.95, df) * math.sqrt(total))
 
 
+@pytest.mark.parametrize(
+    ("se_text", "se_seeds", "told"),
+    [
+        (0.1, None, "4 times evaluation.validation_tokens would"),
+        (0.0, 0.1, "3 more seeds at a would"),
+        (0.04, 0.1, "7 more seeds at a would"),
+        (0.1, 0.04, "7.7 times evaluation.validation_tokens would"),
+        (0.1, 0.1, "4 times the seeds and evaluation.validation_tokens would"),
+    ],
+)
+def test_what_would_halve_an_interval_is_told(se_text, se_seeds, told):
+    open_ = dataclasses.replace(at_size(-0.1, -0.2, 0.01), se_text=se_text, se_seeds=se_seeds)
+    assert f"; {told} halve the interval" in first_stage([open_], NATS_A_BYTE).reason
+
+
 def test_too_few_documents_have_no_interval():
     pairs = Pairs("a", (0,), np.full((1, 4), 2.0), np.full((1, 4), 1.9), 1e18, np.zeros((4, 2), int))
     estimate = difference(pairs, None)
@@ -118,14 +134,21 @@ def test_verdicts():
     smaller, larger = of(LOSS, 0.98, 0.97, 0.99), of(LOSS, 1.01, 0.99, 1.02)
     for compute, losses, word in (
         ([sure, sure], [smaller], WORTH),
-        ([sure, unsure], [smaller], CANNOT_TELL),
+        ([sure, unsure], [smaller], BETTER_HERE),
         ([sure, poor], [smaller], NOT_WORTH),
         (None, [smaller], WORTH),
-        (None, None, CANNOT_TELL),
+        (None, None, BETTER_HERE),
     ):
         assert last_stage([good], compute, losses, NATS_A_BYTE).word == word
+    assert last_stage([good, level], [sure, unsure], [smaller], NATS_A_BYTE).word == CANNOT_TELL
     assert "disagree" in last_stage([good], [sure, sure], [larger], NATS_A_BYTE).reason
     assert last_stage([good, bad], [sure], [smaller], NATS_A_BYTE).word == NOT_WORTH
+    open_ = last_stage([good, good], [sure, unsure], None, NATS_A_BYTE).reason
+    assert open_.startswith("at a and a; not certain at 1e21 FLOP: the variant needs ")
+    wanted = "; about 3 times the seeds at every size, or a larger size in the study, nearer to that compute, would"
+    assert open_.endswith(f"{wanted} decide it")  # from 0.8 it is 1.43 times as far to 1.1 as to 1
+    none = last_stage([good, good], None, None, NATS_A_BYTE).reason
+    assert none.startswith("at a and a; not enough to project: 2 sizes")
     (text,) = [last_stage([good], [sure], None, NATS_A_BYTE).reason]
     assert text == "the variant needs 0.80 [0.70, 0.90] times the baseline's compute at 1e20 FLOP (90% intervals)"
 

@@ -1,5 +1,6 @@
 """The pages for people: generated parts are up to date, links lead somewhere, README stays short."""
 
+import os
 import re
 import shlex
 import shutil
@@ -8,11 +9,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from docs.generate import REFRESH, generated_pages, page
 from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
+from scaling.rundir.worklist import EXIT_FAILED, EXIT_INPUT
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -110,6 +113,17 @@ def test_the_index_has_every_page(folder):
     index = folder / "README.md"
     linked = {link["target"].partition("#")[0] for link in LINK.finditer(index.read_text(encoding="utf-8"))}
     assert {path.name for path in folder.glob("*.md")} - {"README.md"} <= linked
+
+
+def test_a_pod_of_the_kubernetes_job_is_its_run(tmp_path):
+    """Its own line of the prepared commands, whose exit code is the pod's; those that no start helps end the index."""
+    job = yaml.safe_load((ROOT / "docs/machines/kubernetes.yaml").read_text())["spec"]
+    (tmp_path / "commands").write_text("exit 1\npython3 -c 'import sys; sys.exit(int(\"3\"))' scaling.trainer 'a b'\n")
+    command = job["template"]["spec"]["containers"][0]["command"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"JOB_COMPLETION_INDEX": "1"}, check=False)
+    hopeless, evicted = job["podFailurePolicy"]["rules"]
+    assert done.returncode == EXIT_FAILED and hopeless["onExitCodes"]["values"] == [EXIT_INPUT, EXIT_FAILED]
+    assert evicted["action"] == "Ignore" and job["completionMode"] == "Indexed"
 
 
 def test_readme_is_short():

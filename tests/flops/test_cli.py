@@ -111,13 +111,20 @@ def test_by_module_sums_to_the_count(arch):
         assert float(total[name]) == pytest.approx(count, rel=1e-12)
 
 
-def test_csv_json_and_markdown_say_the_same():
+def test_csv_json_markdown_and_latex_say_the_same():
     args = ["size", "--arch", "hgrn2", "--params", "410M"]
     in_json, in_csv = json.loads(must(*args, "--json"))["rows"], rows_of(*args)
     assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in in_json] == in_csv
     lines = must(*args, "--format", "md").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| hgrn2")]
     assert [[row[1], row[2].replace(",", "")] for row in cells] == [[r["n_layers"], r["d_model"]] for r in in_csv]
+    lines = must(*args, "--format", "latex").splitlines()
+    in_latex = [
+        line.removesuffix(r" \\").replace(r"\%", "%").split(" & ") for line in lines if line.startswith("hgrn2 & ")
+    ]
+    assert [[cell.replace("$-$", "-") for cell in row] for row in in_latex] == cells
+    modules = must("count", "--arch", "tnl", "--size", "7b", "--by", "module", "--format", "latex").splitlines()
+    assert [line.startswith("total & ") for line in modules].index(True) == modules.index(r"\midrule", 4) + 1
 
 
 COMMANDS = [
@@ -219,7 +226,7 @@ def test_memory():
     assert "with the Triton kernels" in must(*args) and "without Triton kernels" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
     for options, message in (
-        (["--zero-stage", "3"], "zero_stage must be 0, 1 or 2"),
+        (["--zero-stage", "4"], "zero_stage must be 0, 1, 2 or 3"),
         (["--precision", "fp16"], "did you mean 'bf16'?"),
         (["--micro-batch-tokens", "100"], "less than one sequence"),
         (["--gpus", "1e9"], "too large"),

@@ -2,7 +2,12 @@
 
 import contextlib
 import importlib.util
+import json
+import os
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +18,15 @@ from arch.config import ARCHS
 from arch.model.lm import LanguageModel
 from arch.presets import preset
 from flops import training_memory
+from flops.params import layer_matrices
+from flops.registry import entry_of
 from tests.flops.unlaunched import unlaunched
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Peak of torch.cuda.max_memory_allocated in GiB, measured on one H200 (Mamba: H100): torch 2.11, AdamW (fused) on fp32
-# parameters as at ZeRO stage 0, bf16 autocast, 4 x 8,192 tokens, vocabulary 100,280 (arch/bench/whole_model.py).
+# parameters as at ZeRO stage 0, bf16 autocast, 4 x 8,192 tokens, vocabulary 100,280 (arch/bench/whole_model.py). Then
+# bf16 copies of all layers' weights lived from the forward to the backward pass.
 MEASURED = {
     "llama": 35.9,
     "tnl": 41.5,
@@ -30,12 +38,18 @@ MEASURED = {
 }
 
 
+def as_measured(arch):
+    """Bytes as measured, with those copies."""
+    cfg = preset(arch, "410m")
+    matrices, kept = layer_matrices(cfg), entry_of(arch).memory.autocast_copies(cfg)
+    more = 2.0 * cfg.n_layers * sum(size for name, size in matrices.items() if name not in kept)
+    return training_memory(cfg, micro_batch_tokens=4 * 8192, zero_stage=0)["total"] + more
+
+
 @pytest.mark.parametrize("arch", MEASURED)
 def test_peak_is_the_one_measured_on_a_gpu(arch):
     """The model is 0.1 to 0.6 % low: the temporary results of single operations are not in it."""
-    lines = training_memory(preset(arch, "410m"), micro_batch_tokens=4 * 8192, zero_stage=0)
-    assert lines["total"] / 2**30 == pytest.approx(MEASURED[arch], rel=0.01)
-    assert lines["total"] == pytest.approx(sum(v for name, v in lines.items() if name != "total"), rel=1e-12)
+    assert as_measured(arch) / 2**30 == pytest.approx(MEASURED[arch], rel=0.01)
 
 
 class Allocated(TorchDispatchMode):
@@ -85,6 +99,7 @@ def peak_of_a_step(cfg, sequences, precision, recompute):
 STEPS = [
     *((arch, 4, 2048, "bf16", True) for arch in ARCHS),
     *((arch, 1, 2048, "fp32", False) for arch in ARCHS),
+    ("hgrn2", 4, 2048, "bf16", False),
     *(("tnl", 1, 256, "bf16", recompute) for recompute in (False, True)),
     *((arch, 32, 2048, "bf16", True) for arch in ("llama", "hgrn1")),
     *((arch, 16, 512, "bf16", True) for arch in ("gated_deltanet", "kimi_delta")),
@@ -113,3 +128,54 @@ def test_peak_with_many_states(arch):
     peak = peak_of_a_step(cfg, 4, "bf16", True)
     print(arch, peak / 2**30, lines["total"] / peak)
     assert lines["total"] == pytest.approx(peak, rel=0.02)
+
+
+SHARDED = """
+import json
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from arch.model.lm import build_model
+from arch.presets import preset
+from scaling.rundir.launcher import Ranks
+from scaling.study.training import Training
+from scaling.trainer.engine import Engine
+from tests.flops.test_kernel_peak import SHAPE, Allocated
+from tests.flops.unlaunched import unlaunched
+
+WORLD = 4
+dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
+torch.cuda.get_device_capability = lambda device: (8, 0)
+peaks = []
+for recompute in (False, True):
+    with Allocated() as allocated:
+        model = build_model(preset("llama", "160m", **SHAPE), 0)
+        model.decoder.gradient_checkpointing = recompute
+        training = Training(batch_tokens=WORLD * 512, zero_stage=3, precision="bf16")
+        engine = Engine(model, training, WORLD, torch.device("cpu"), Ranks(0, WORLD))
+        moments = torch.empty(2, sum(p.ds_tensor.numel() for p in model.parameters()))
+        for _ in range(3):  # DeepSpeed first records the order of the modules
+            allocated.peak = allocated.live
+            with unlaunched():
+                engine.passes(torch.zeros(1, 513, dtype=torch.int64))
+        peaks.append(allocated.peak)
+        del engine, model, moments
+print(json.dumps(peaks))
+"""
+SHAPE = {"n_layers": 6, "d_model": 256, "n_heads": 2, "d_ffn": 688, "context_length": 512, "vocab_size": 4000}
+SHAPE |= {"tie_embeddings": False}
+
+
+@needs_triton
+def test_peak_at_stage_3():
+    """As one of four processes, whose collectives move nothing."""
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root), "LOCAL_RANK": "0"}
+    done = subprocess.run([sys.executable, "-c", SHARDED], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for recompute, peak in zip((False, True), json.loads(done.stdout.splitlines()[-1]), strict=True):
+        lines = training_memory(
+            preset("llama", "160m", **SHAPE), micro_batch_tokens=512, zero_stage=3, world_size=4, recompute=recompute
+        )
+        print(recompute, peak / 2**20, lines["total"] / peak)
+        assert lines["total"] == pytest.approx(peak, rel=0.05)

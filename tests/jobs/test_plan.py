@@ -134,6 +134,15 @@ def test_runs_of_a_whole_node_are_side_by_side():
     assert hours[1] < 0.6 * hours[0], "of nodes, each job's a whole one"
 
 
+def test_of_a_whole_node_of_unknown_memory_none_is_asked():
+    """Eight times what the study asks for one evaluation may be more than the node has."""
+    spec = load_study("cluster")
+    assert spec.jobs.resources["eval"].memory_gb == 100
+    plan = planned(spec, to_train(spec), Cluster(**GPUS | {"memory_gb_per_node": None}, whole_nodes=True))
+    (job,) = {job.resources for job in by_kind(plan, "eval")}
+    assert job.memory_mb is None and job.at_once == 8 and job.reasons["memory_mb"].startswith("the whole node's")
+
+
 def test_a_limit_that_the_study_sets_is_each_runs_own(tmp_path):
     """So no run comes after another in its place; eight are side by side."""
     spec = study(tmp_path, ["6k"], seeds=5, jobs={"resources": {"6k": {"minutes": 33}}})

@@ -81,6 +81,8 @@ def test_a_study_by_every_profile(site: Cluster, tmp_path: Path, profile: Path) 
     for of in (keys, *keys.get("by_kind", {}).values()):
         of["setup"] = [f"export PATH={programs}:$PATH CONTAINERS={tmp_path / 'containers'}", "module() { :; }"]
     keys["environment"] = keys.get("environment", {}) | {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
+    keys["environment"] |= {"HOME": "/nowhere", "NODE": str(tmp_path / "node's disk")}  # no node needs a home
+    keys["stage"] = "$NODE/stage"
     (tmp_path / "here.yaml").write_text(yaml.safe_dump(keys | {"python": sys.executable}))
     file = small(tmp_path)
     submit(site, file, tmp_path / "here.yaml")
@@ -91,4 +93,5 @@ def test_a_study_by_every_profile(site: Cluster, tmp_path: Path, profile: Path) 
     assert (study.directory / "report" / "index.html").is_file(), "\n".join(logs)
     ours = [job for job in site.jobs() if str(job["current_working_directory"]).startswith(str(tmp_path))]
     assert ours and {job["job_state"] for job in ours} == {"COMPLETED"}
+    assert len(list((tmp_path / "node's disk" / "stage").glob("corpus-*/manifest.json"))) == 1
     assert (tmp_path / "containers").exists() is ("srun" in keys)

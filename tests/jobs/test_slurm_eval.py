@@ -31,7 +31,7 @@ def slurm():
         yield held
 
 
-def submit(slurm, tmp_path, max_restarts, setup=()):
+def submit(slurm, tmp_path, max_restarts, setup=(), at_once=1):
     submission = tmp_path / "out" / "jobs" / "0001"
     program = tmp_path / "python"
     program.write_text(PROGRAM)
@@ -40,7 +40,7 @@ def submit(slurm, tmp_path, max_restarts, setup=()):
     context = ScriptContext(
         "s", Cluster(**CPUS | {"max_restarts": max_restarts, "setup": list(setup)}), paths, str(program)
     )
-    job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),))
+    job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5, at_once=at_once), (("a b",),))
     number = slurm.submit(context, job)
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")
     return number, f"-m scaling eval worker {paths.study_file} --out {tmp_path} --checkpoint a b"
@@ -63,17 +63,27 @@ def test_an_evaluation_is_queued_again_before_its_time_limit(slurm, tmp_path, ma
     assert (tmp_path / "called").read_text().splitlines() == [line] * calls
 
 
-def test_a_preempted_evaluation_is_queued_again(slurm, tmp_path):
+def called(tmp_path, at_once):
+    """The calls, without the name of the start that workers side by side share."""
+    lines = (tmp_path / "called").read_text().splitlines()
+    assert all((" --attempt " in line) is (at_once > 1) for line in lines)
+    return [line.partition(" --attempt ")[0] for line in lines]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_preempted_evaluation_is_queued_again(slurm, tmp_path, at_once):
     """Its step ends within the grace time: SLURM alone would take the job for one that failed."""
-    number, line = submit(slurm, tmp_path, 3)
+    number, line = submit(slurm, tmp_path, 3, (), at_once)
     slurm.run("sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
     ends(slurm, number, "COMPLETED")
-    assert (tmp_path / "called").read_text().splitlines() == [line] * 2
+    assert called(tmp_path, at_once) == [line] * 2 * at_once
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("setup", [(), DEAF], ids=["signalled", "not signalled yet"])
-def test_a_cancelled_evaluation_stays_away(slurm, tmp_path, setup):
-    number, line = submit(slurm, tmp_path, 3, setup)
+def test_a_cancelled_evaluation_stays_away(slurm, tmp_path, setup, at_once):
+    number, line = submit(slurm, tmp_path, 3, setup, at_once)
+    slurm.wait_for_jobs(lambda jobs: len(called(tmp_path, at_once)) == at_once, 600, "both")
     slurm.run("scancel", number)
     ends(slurm, number, "CANCELLED")
-    assert (tmp_path / "called").read_text().splitlines() == [line]
+    assert called(tmp_path, at_once) == [line] * at_once

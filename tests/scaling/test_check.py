@@ -16,6 +16,7 @@ from flops.cores import gated_core
 from flops.registry import ENTRIES
 from scaling.check import CHECKS, check_models, main, small
 from scaling.cli.main import main as scaling_main
+from scaling.study.plan import plan
 from scaling.study.spec import load_study
 from tests.commands import in_this_process
 from tests.registries import as_registered
@@ -253,6 +254,8 @@ def test_a_study_of_a_wrong_mixer_ends_before_it_trains(tmp_path, changes, messa
     unchecked = load_study(tmp_path / "study.yaml", ["jobs.checked=false"]).runs("arch=broken")
     assert check_models(unchecked, "study.yaml") == []
     assert {run.model_dump()["checked"] for run in unchecked} == {False}
+    warnings = plan(load_study(tmp_path / "study.yaml", ["jobs.checked=false"]), unchecked).warnings
+    assert "broken: not checked before training (jobs.checked: false)" in warnings
 
 
 def small_study(folder, archs, more=""):
@@ -313,8 +316,8 @@ class Leaky(Mixer):
 register("leaky", mixer=lambda: Leaky)
 register_costs("leaky", Entry(matrices=lambda cfg: square(cfg, "v", "o"), core=lambda cfg, n: {}))
 """
-SIZES = (("narrow", 32), ("wide", 48))
-SWEEP = {"sizes": ["narrow"], "tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": 1.0}
+SIZES = (("narrow", 32), ("wide", 48), ("wider", 64))
+SWEEP = {"tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": None}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from ..common import full_precision_backward
 from .linear import (
     beside,
+    cast,
     casts,
     dtype_of,
     fused_gated_linear,
@@ -47,10 +48,10 @@ class _GatedMLP(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, kind: str, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
         from .triton.mlp import up_and_gate
 
-        dtype = dtype_of(x)
-        rows, first, last = x.to(dtype).flatten(0, -2), beside([up, gate], dtype), beside([down], dtype)
+        rows = x.to(dtype_of(x)).flatten(0, -2)
+        (first, of_first), (last, of_last) = cast([up, gate], rows.dtype), cast([down], rows.dtype)
         h, act = up_and_gate(rows, first, kind)
-        ctx.save_for_backward(rows, first, last, h, act)
+        ctx.save_for_backward(rows, h, act, *of_last, *of_first)
         ctx.kind, ctx.shape, ctx.dtype, ctx.weights = kind, x.shape, x.dtype, up.dtype
         return (act @ last.T).view(x.shape)
 
@@ -60,11 +61,13 @@ class _GatedMLP(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         from .triton.mlp import gradients_of_gate
 
-        rows, first, last, h, act = ctx.saved_tensors
+        rows, h, act, last, *first = ctx.saved_tensors
         d_out = grads[0].flatten(0, -2)
         needed = ctx.needs_input_grad
-        d_h = gradients_of_gate(d_out, last, h, ctx.kind) if any(needed[:4]) else None
-        d_x = (d_h @ first).view(ctx.shape).to(ctx.dtype) if d_h is not None and needed[0] else None
+        d_h = gradients_of_gate(d_out, beside([last], rows.dtype), h, ctx.kind) if any(needed[:4]) else None
+        d_x = None
+        if d_h is not None and needed[0]:
+            d_x = (d_h @ beside(first, rows.dtype)).view(ctx.shape).to(ctx.dtype)
         d_first: tuple[Tensor | None, ...] = (None, None)
         if d_h is not None and any(needed[2:4]):
             d_first = product_in(ctx.weights, d_h.T, rows).chunk(2)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from ...kernel_config import SUM_NORM_ROWS, sum_norm_stages
 from ..common import full_precision_backward
 from .gated_mlp import GATES, gates_inside
-from .linear import beside, casts, dtype_of, product_in, weights_of
+from .linear import cast, casts, dtype_of, product_in, weights_of
 
 
 class Scale(NamedTuple):
@@ -56,7 +56,7 @@ class _LayerEnd(torch.autograd.Function):
         from .triton.sum_norm import product_with_norm
 
         rows = mixed.to(x.dtype).flatten(0, -2)
-        last, first, behind = beside([out], x.dtype), beside([up, gate], x.dtype), beside([down], x.dtype)
+        last, first, behind = (cast(weights, x.dtype)[0] for weights in ([out], [up, gate], [down]))
         total, normed = product_with_norm(rows, last, x.flatten(0, -2), weight, eps)
         h, act = up_and_gate(normed, first, kind)
         y, next_normed = product_with_norm(act, behind, total, next_weight, next_eps)

@@ -135,11 +135,12 @@ class _FusedLinear(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         rows = x.to(dtype).flatten(0, -2)
         ctx.groups, ctx.widths, ctx.apart = groups, [len(weight) for weight in weights], apart
-        matrices = [beside([weights[index] for index in group], dtype) for group in ctx.groups]
-        ctx.save_for_backward(rows, *matrices)
+        casts = [cast([weights[index] for index in group], dtype) for group in groups]
+        ctx.save_for_backward(rows, *(x for _, kept in casts for x in kept))
         ctx.shape, ctx.dtype, ctx.dtypes = x.shape, x.dtype, [weight.dtype for weight in weights]
+        ctx.kept = [len(kept) for _, kept in casts]
         outputs: dict[int, Tensor] = {}
-        for group, matrix in zip(groups, matrices, strict=True):
+        for group, (matrix, _) in zip(groups, casts, strict=True):
             out, *active = _product(rows, matrix, ctx.widths[:2] if silu and group[:2] == [0, 1] else [])
             out = out.unflatten(0, x.shape[:-1])
             if not apart:
@@ -155,12 +156,14 @@ class _FusedLinear(torch.autograd.Function):
     @once_differentiable
     @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, *matrices = ctx.saved_tensors
+        rows, *kept = ctx.saved_tensors
         d_rows: Tensor | None = None
         d_weights: list[Tensor | None] = [None] * len(ctx.widths)
-        for group, matrix in zip(ctx.groups, matrices, strict=True):
+        for group, count in zip(ctx.groups, ctx.kept, strict=True):
+            own, kept = kept[:count], kept[count:]
             d_out = joined([grads[index] for index in group] if ctx.apart else grads)
             if ctx.needs_input_grad[0]:
+                matrix = beside(own, rows.dtype)
                 d_rows = d_out @ matrix if d_rows is None else d_rows.addmm_(d_out, matrix)
             wanted = [index for index in group if ctx.needs_input_grad[5 + index]]
             if wanted == group:
@@ -237,10 +240,17 @@ def _columns(x: Tensor, widths: list[int], group: Sequence[int]) -> list[Tensor]
     return [x] if len(group) == 1 else list(x.split([widths[index] for index in group], -1))
 
 
+def cast(weights: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """The weights [width, d] as one matrix of that dtype, and what a node keeps to have it from `beside` again: the
+    matrix where the whole pass has it, else the weights. So no pass holds copies of a large model's weights, and
+    weights that are sharded are gone between a layer's forward and its backward pass."""
+    if (found := cast_before(weights, dtype)) is not None:
+        return found, [found]
+    return beside(weights, dtype), weights
+
+
 def beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
     """The weights [width, d] as one matrix of that dtype."""
-    if (found := cast_before(weights, dtype)) is not None:
-        return found
     if len(weights) == 1:
         return weights[0].to(dtype)
     matrix = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=dtype)

@@ -1,6 +1,6 @@
 """The weights of a model's products in autocast's dtype, all of them by one launch at the start of a pass.
 
-Each product casts its own weights (`linear.beside`): in a small model that is a launch of 2 us for each of them, of a
+Each product casts its own weights (`linear.cast`): in a small model that is a launch of 2 us for each of them, of a
 step of a few hundred. A pass notes which products there are, in which order their weights lie beside each other; the
 next one finds them cast. What is cast is gone with the pass: nothing here can be older than the weights.
 """
@@ -14,9 +14,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ...kernel_config import CAST_AHEAD
+
 Key = tuple[int, ...]  # identities of a product's weights, which `groups` keeps alive
 
-MOST = 1 << 25  # numbers: the copies live as long as the pass, and large models gain nothing
 _pass = threading.local()
 
 
@@ -25,7 +26,6 @@ class WeightCasts:
 
     def __init__(self) -> None:
         self.groups: list[tuple[Tensor, ...]] = []
-        self.shapes: list[torch.Size] = []  # of their weights then: DeepSpeed's stage 3 empties them between passes
         self.dtype: torch.dtype | None = None
         self.table: Tensor | None = None  # of `cast_pieces`, for weights that lie at `addresses`
         self.addresses: list[int] = []
@@ -42,14 +42,14 @@ class WeightCasts:
             _pass.open = before
         if opened.missed:
             self.groups, self.dtype, self.table = list(opened.asked.values()), opened.dtype, None
-            self.shapes = [weight.shape for group in self.groups for weight in group]
 
     def _cast(self) -> dict[Key, Tensor]:
         weights = [weight for group in self.groups for weight in group]
         numbers = sum(weight.numel() for weight in weights)
-        if not weights or self.dtype is None or numbers > MOST or [weight.shape for weight in weights] != self.shapes:
+        if not weights or self.dtype is None or numbers > CAST_AHEAD:
             return {}
-        if not all(weight.dtype == torch.float32 and weight.is_contiguous() for weight in weights):
+        # DeepSpeed's stage 3 empties matrices between passes
+        if not all(w.dtype == torch.float32 and w.is_contiguous() and w.dim() == 2 for w in weights):
             return {}
         from .triton.weight_casts import cast_all, table_of
 

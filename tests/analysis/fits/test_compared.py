@@ -19,5 +19,5 @@ def test_a_comparison_ranks_its_pairs_at_both_ends_and_says_whether_to_believe_i
     assert claim is compared.ranking("hgrn2", "tnl", 1.0) is compared.rankings[0]
     assert claim.what == "hgrn2 better than tnl" and claim.believed
     (row,) = comparison_table(compared).rows
-    assert row["lower loss there"] == "HGRN2: believe"
-    assert row["lower loss at ten times"].startswith("HGRN2: ")
+    assert row["lower loss there, by the laws"] == "HGRN2: believe"
+    assert row["lower loss at ten times, by the laws"].startswith("HGRN2: ")

@@ -1,17 +1,19 @@
 """Variants after equal tokens: against values by hand, and how often the intervals hold all of a family's truths."""
 
+import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import LOSS, UNDECIDED, UNKNOWN, WORSE, Comparison
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits, Variant, VariantFamily, Variants
-from analysis.fits.variants import compare_variants
+from analysis.fits.variants import compare_variants, seeds_that_halve
 from analysis.report.variants import is_of_variants, variant_figure, variant_lines, variant_notes, variant_rows
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
@@ -56,6 +58,9 @@ def test_by_hand():
     assert (family.arch, family.at, family.n_tokens, family.seeds) == ("tnl", "6k", 200, (0, 1))
     s = 0.02 / np.sqrt(2) / np.sqrt(2)  # of one observation, from differences 0.05 and 0.07
     assert (result.s, result.df) == (pytest.approx(s), 1)
+    # of one more seed: t of two degrees of freedom over sqrt(3), to t of one over sqrt(2)
+    assert stats.t.ppf(0.975, 2) / math.sqrt(3) < stats.t.ppf(0.975, 1) / math.sqrt(2) / 2
+    assert seeds_that_halve(family, result, 0.95) == 1
     on, off = family.variants
     assert (on.name, on.against_first) == ("decay=on", None) and on.loss == pytest.approx(np.exp(1.05))
     half = 12.706 * s  # Student's t, one degree of freedom; sqrt(2 / 2 seeds) is 1
@@ -76,10 +81,14 @@ def shown(second: Variant, s: float | None = 0.01) -> StudyFits:
         (
             Estimate(1.1, 0.9, 1.3),
             UNDECIDED,
-            "on has .* 2.8000 nats/byte. It is not distinguishable from off: .*noise.",
+            "on has .* 2.8000 nats/byte. It is not distinguishable from off: .*noise. 1 more seed of .*half as wide.",
         ),
         (Estimate(1.1, 1.05, 1.2), WORSE, "on has the lowest held-out loss after 200 tokens: 2.8000 nats/byte."),
-        (Estimate(0.9, 0.8, 1.1), UNDECIDED, r"off has .*, −10.00% \[.*\] against on. It is not .* from on: .*noise."),
+        (
+            Estimate(0.9, 0.8, 1.1),
+            UNDECIDED,
+            r"off has .*, −10.00% \[.*\] against on. It is not .* from on: .*noise. 1 more seed .*half as wide.",
+        ),
         (Estimate(1.1), UNKNOWN, "on has the lowest held-out loss after 200 tokens: 2.8000 nats/byte."),
     ],
 )

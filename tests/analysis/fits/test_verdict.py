@@ -13,8 +13,8 @@ from analysis.fits.noise import SeedNoise
 from analysis.fits.pairwise import UNDECIDED, UNKNOWN, WORSE
 from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_fits import LowestLoss, StudyFits
-from analysis.fits.verdict import judge_architectures
+from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
+from analysis.fits.verdict import judge_architectures, seeds_that_halve
 from analysis.report.comparison import losses_table, study_lines, verdict_notes
 from analysis.report.laws import law_cell, law_notes, law_rows
 from analysis.runs import load_tables
@@ -145,6 +145,14 @@ def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) ->
     first, second, *_ = study_lines(drawn(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
     assert first.startswith("No architecture is worse than the best by more than seed noise at C = ")
     assert "HGRN2" not in first and second.startswith("The lowest loss measured is that of HGRN2: ")
+
+
+def test_seeds_that_halve_an_interval() -> None:
+    noise = SeedNoise(0.01, 1e9)
+    archs = {arch: LossOf(Estimate(1.0), "6k", 6e3, 1e6, n, 1, 0) for arch, n in (("tnl", 2), ("hgrn2", 2))}
+    lowest = LowestLoss(0.95, best="tnl", archs=archs)
+    assert seeds_that_halve("hgrn2", lowest, noise) == 6, "of a noise that is known: four times as many"
+    assert seeds_that_halve("hgrn2", lowest, SeedNoise(0.01, 2)) == 2, "more seeds tell of the noise too"
 
 
 def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:

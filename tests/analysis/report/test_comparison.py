@@ -48,10 +48,17 @@ def test_a_verdict_that_depends_on_the_count_says_so(compared):
     turned = View(view.archs, view.range, compute=tuple(one.against(one.other) for one in view.compute))
     turned = [Comparison(one.reference, one.other, one.of, one.at, one.ratio) for one in turned.compute]
     cases = {"depends on the measure": View(view.archs, view.range, compute=tuple(turned))}
-    cases["undecided: worse under 1 of 2 counts"] = View(reason="no speed")
+    cases["undecided: worse by 1 of 2 ways to count compute and size (not known with C exact)"] = View(
+        reason="no speed"
+    )
     for words, other in cases.items():
         rows = comparison_table(Compared("", {"C 6nd": view, "C exact": other})).rows
         assert next(row["verdict"] for row in rows if row["pair"] == f"a against {best}") == words
+    three = {"C 6nd": view, "C exact": View(reason="no speed"), "C paper": View(reason="no speed")}
+    rows = comparison_table(Compared("", three)).rows
+    assert next(row["verdict"] for row in rows if row["pair"] == f"a against {best}") == (
+        "undecided: worse with C 6nd alone, of 3 ways to count compute and size"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, NOTHING, Estimate, Fit, Law
 from analysis.fits.study_fits import StudyFits
-from analysis.report.figures import NOT_BELIEVED, figure_one, law_of_figure
+from analysis.report.figures import NOT_BELIEVED, DrawnLaw, _values, figure_one, law_of_figure
 from analysis.report.laws import drawn_law
 from analysis.run_table import RunTable
 from analysis.runs import _RUN_COLUMNS
@@ -79,6 +79,12 @@ def test_laws_are_dashed_beyond_what_is_believed_and_bands_stay_inside_the_range
 )
 def test_titles_say_the_law(approach: str, reach: float, quantity: str, title: str) -> None:
     assert law_of_figure(fits(law(approach, reach)), "tnl", quantity).title == title
+
+
+def test_an_interval_that_is_not_believed_widens_no_axis() -> None:
+    rows = [(1e12, 2.0, (1.9, 2.1)), (1e13, 1.8, (0.01, 40.0)), (1e15, 0.1, None)]
+    drawn = DrawnLaw(rows, (1e12, 1e14), 1e12, "")
+    assert _values([drawn]) == [2.0, 1.9, 2.1, 1.8] and _values([replace(drawn, believed=0.0)]) == [2.0, 1.8]
 
 
 @pytest.mark.parametrize(("reach", "dash"), [(1, "solid"), (0, "dash")])

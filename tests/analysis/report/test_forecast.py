@@ -60,7 +60,7 @@ def test_a_run_ends_with_a_line_a_forecast(measured, more, end):
 
 def test_notes_say_from_what_it_is_predicted():
     first, _, lost, rests = forecast_notes(forecast(None, None, rests_on="2 times the largest compute fitted"))
-    assert "by commit 0123456789ab with changes, from 61 of the 76 runs of the grid" in first
+    assert "by commit 0123456789ab with changes, when 61 of the 76 runs of the grid were trained" in first
     assert lost == "TNL: nothing is predicted: it has no surface."
     assert rests == "LLaMA 55m: 2 times the largest compute fitted."
 

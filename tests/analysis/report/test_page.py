@@ -97,6 +97,9 @@ def test_the_lead_counts_the_runs_that_the_plan_counts() -> None:
     empty = pd.DataFrame()
     assert _lead(fits, RunTable(runs, empty, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed) and 1 of variants."
     assert _lead(fits, RunTable(runs[:3], empty, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed)."
+    unchecked = runs[:3].assign(arch=["llama", "hgrn2", "hgrn2"], checked=["", "no", "no"])
+    lead = _lead(fits, RunTable(unchecked, empty, empty))
+    assert lead.endswith("(2 done, 1 failed). Trained without the checks of their architecture: HGRN2.")
 
 
 def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[StudySpec, Path]) -> None:

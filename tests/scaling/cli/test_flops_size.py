@@ -145,6 +145,24 @@ def test_hybrids_of_a_study_have_sizes(hybrids, words, tmp_path):
         assert cfg.n_layers % (4 if "--period" in words else period) == 0
 
 
+@pytest.mark.parametrize(
+    ("study", "options", "expected"),
+    [
+        ("corpus: {tokenizer: bytes}\nmodel: {context_length: 2048}", [], (2048, 257)),
+        ("corpus: {tokenizer: gpt2}\nmodel: {vocab_size: 60000}", ["--context", "512"], (512, 60000)),
+        ("model: {context_length: 2048}", ["--set", "context_length=1024", "--vocab", "300"], (1024, 300)),
+    ],
+)
+def test_a_studys_context_and_vocabulary_hold_unless_options_say_otherwise(study, options, expected, tmp_path):
+    (tmp_path / "a b.yaml").write_text(study)
+    words = ["--study", str(tmp_path / "a b.yaml"), "--arch", "llama"]
+    counted = json.loads(flops("count", *words, "--size", "160m", *options, "--json")[1])
+    assert (counted["model"]["context_length"], counted["model"]["vocab_size"]) == expected
+    if "--set" not in options:
+        row = json.loads(flops("size", *words, "--params", "30M", *options, "--json")[1])["rows"][0]
+        assert row["n_params"] - row["n_params_non_embedding"] == expected[1] * row["d_model"]
+
+
 def test_a_hybrid_is_counted_and_listed_as_any_other(hybrids):
     words = ["--study", hybrids, "--arch", "gdn-3to1", "--size", "160m"]
     counted = json.loads(flops("count", *words, "--json")[1])

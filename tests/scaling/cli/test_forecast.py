@@ -318,7 +318,9 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
     text = printed("run", folder / "tiny.yaml", "--out", tmp_path / "out", "--only", "size=55k|10k")
     assert "forecast: not predicted, as 1 run of the grid is not trained (llama-6k-c64-s0)" in text
     assert not any((tmp_path / "out/tiny/runs" / run).exists() for run in IDS)
-    assert "from 5 of the 6 runs of the grid" in printed("predict", folder / "tiny.yaml", "--out", tmp_path / "out")
+    assert "when 5 of the 6 runs of the grid were trained and none of these was." in printed(
+        "predict", folder / "tiny.yaml", "--out", tmp_path / "out"
+    )
 
 
 @pytest.mark.slow  # it trains and fits three times

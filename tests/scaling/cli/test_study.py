@@ -118,6 +118,14 @@ def test_a_variant_lies_beside_its_original(studied):
     assert rundir.record()["spec"]["sets"] == ["training.lr=1e-3", "training.max_steps=4"]
     assert [row["lr"] for row in rundir.checked_rows().rows][-1] == 1e-3 and len(rundir.checked_rows().rows) == 4
     assert before.items() <= content(folder).items()
+    again = quickly("run", folder, *only[:2], "--set", "training.lr=1e-3", "--set", "training.max_steps=4")
+    table, how = again.stdout.splitlines()[-2:], again.stdout.splitlines()[-1]
+    (row,) = [line.split() for line in table if line.startswith("tnl-14k-c64-s0-lr0.001-max_steps4 ")]
+    assert float(row[1]) > 2 and row[2:] == ["-", "-"], "no run of the study has as many tokens"
+    assert how.startswith("next: ") and f"`scaling try VARIANT.yaml --against {folder}/tiny.yaml --out " in how
+    alike = quickly("run", folder, *only[:2], "--set", "training.lr=1e-3")
+    row = alike.stdout.splitlines()[-2].split()
+    assert float(row[3]) == pytest.approx(float(row[1]) - float(row[2]), abs=1.1e-4) and float(row[2]) > 2
     again = quickly("status", folder, "--json")
     assert [row["state"] for row in json.loads(again.stdout)["runs"]] == ["done"] * 4
 

@@ -401,11 +401,15 @@ def test_a_sweep_is_of_the_files_own_runs(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_on_two_cores(tmp_path):
-    """Real runs, of seconds each: they are trained, judged and drawn, and one size gives no law."""
-    grid = {"archs": ["llama"], "sizes": ["6k"]}
-    path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": [1e-3, 1.6e-2, 0.256], "tokens": "6N", "share": None})
+    """Real runs, of seconds each: they are trained, judged and drawn; all rates are too low, so there is no law."""
+    grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
+    rates = [2e-6, 4e-6, 8e-6]
+    path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": rates, "tokens": "6N", "share": None})
     with pytest.raises(InputError, match="a law needs a best rate inside the rates tried at 3 sizes"):
         stage.sweep_stage(Request(load_study(path)))
-    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path)))).values()]
-    assert len(losses) == 3 and losses[1] < losses[0] < 5.6
+    tried = {json.loads(path.read_text())["spec"]["training"]["lr"] for path in tmp_path.rglob("run.json")}
+    assert sorted(tried) == pytest.approx([*rates, 16e-6, 32e-6])
+    points = stage.points_of_sweep(Request(sweep_of(load_study(path)))).values()
+    losses = {(point.size, point.lr): point.loss for point in points}
+    assert len(losses) == 9 and all(losses[size, 8e-6] < losses[size, 2e-6] < 5.6 for size in grid["sizes"])
     assert "no law of LLaMA" in (tmp_path / "out/s/sweep/report/index.html").read_text()

@@ -44,7 +44,12 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     text = str(refused.exception)
     assert isinstance(refused.exception, InputError) and not (folder / "out").exists()
     assert "are not trained (llama-10k-c64-s0, ...)" in text and "size=6k|10k" in text
-    done = scaling(folder, *words, "--train-baseline", "--json")
+    with monkeypatch.context() as patch:  # as if the held-out text were a few documents
+        patch.setattr(held_out, "LEAST", 1e9)
+        done = scaling(folder, *words, "--train-baseline", "--json")
+    told, trained = (done.stderr.index(text) for text in ("warning: the held-out text amounts to ", "train: "))
+    assert told < trained, "before anything is trained"
+    done = scaling(folder, *words, "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert result["verdict"]["word"] == "not worth" and "worse at 6k (+" in result["verdict"]["reason"]
@@ -67,7 +72,7 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     with monkeypatch.context() as patch:  # as if the held-out text were a few documents
         patch.setattr(held_out, "LEAST", 1e9)
         warned = scaling(folder, *words, "--dry-run").output
-    assert "warning: 6k: the held-out text amounts to " in warned and "no difference will be detected" in warned
+    assert "warning: the held-out text amounts to " in warned and "no difference will be detected" in warned
     (folder / "bad.yaml").write_text(BAD.replace("1e-5", "1e-6"))
     taken = scaling(folder, *words)
     assert "the name bad is taken by another variant" in str(taken.exception)

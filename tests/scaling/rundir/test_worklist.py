@@ -40,11 +40,13 @@ def rundir(tmp_path: Path) -> RunDir:
         (1, RAISED + TORCHRUN.format(code=1, why=LINK), "(RuntimeError: [gloo"),
         (1, RAISED + TORCHRUN.format(code=-11, why="Signal 11 (SIGSEGV) received by PID 17"), "(Signal 11 (SIGSEGV));"),
         (2, "corpus: fine\nerror: a.yaml: no such field\n", "a.yaml: no such field"),
+        (1, "error: runs/a: the disk is full\n" * 2 + TORCHRUN.format(code=2, why=LINK), "runs/a: the disk is full"),
     ],
 )
 def test_the_reason_names_what_ended_the_process(rundir: RunDir, code: int, log: str, message: str) -> None:
     rundir.log.write_text(log)
-    assert message in str(reason_of(code, rundir.path))
+    reason = str(reason_of(code, rundir.path))
+    assert message in reason and ("its process" in reason) == ("error: " not in log)
 
 
 def test_a_run_whose_process_dies_after_all_is_written_is_done(rundir: RunDir) -> None:

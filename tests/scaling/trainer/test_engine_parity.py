@@ -2,123 +2,141 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
+from arch.model import layers
+from arch.model.layers import called_as_written
 from arch.model.lm import build_model
+from arch.ops.fused import gated_mlp
 from arch.presets import preset
 from scaling.rundir.launcher import Ranks
-from scaling.study.schedule import learning_rate
-from scaling.study.training import Training
+from scaling.trainer import engine as engine_module
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.optimizers import parameter_groups
+from tests.arch.ops.hopper import emulate, pass_for_hopper
+from tests.conftest import ROOT
 
-ROWS, CONTEXT, STEPS = 4, 64, 50
-CPU = torch.device("cpu")
+from .step_loops import (
+    CASES,
+    CONTEXT,
+    CPU,
+    ROWS,
+    Steps,
+    batches,
+    engine_loop,
+    fused_nodes,
+    plain_loop,
+    small_model,
+    training,
+)
 
-
-def training(**changes: object) -> Training:
-    settings = {"lr": 3e-3, "warmup_tokens": 10 * ROWS * CONTEXT, "batch_tokens": ROWS * CONTEXT, "grad_clip": 0.5}
-    return Training(**(settings | changes))
-
-
-def batches() -> torch.Tensor:
-    """[STEPS, ROWS, CONTEXT + 1] of tokens with some structure, so that the loss falls."""
-    generator = np.random.default_rng(0)
-    start = generator.integers(0, 257, (STEPS, ROWS, 1))
-    return torch.from_numpy((start + np.arange(CONTEXT + 1) * generator.integers(1, 4, (STEPS, ROWS, 1))) % 257)
-
-
-def plain_loop(arch: str, settings: Training, steps: int = STEPS) -> list[tuple[float, float]]:
-    """(loss, gradient norm) of every step, in plain PyTorch, nothing of the engine."""
-    model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
-    exempt = model.no_weight_decay()
-    named = dict(model.named_parameters())
-    decayed = {"params": [named[n] for n in named if n not in exempt], "weight_decay": settings.weight_decay}
-    free = {"params": [named[n] for n in named if n in exempt], "weight_decay": 0.0}
-    groups = [decayed, free] if exempt else [decayed]
-    optimizer = torch.optim.AdamW(groups, betas=tuple(settings.betas), eps=settings.eps, fused=True)
-    losses = []
-    for i, tokens in enumerate(batches()[:steps], start=1):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(i, settings)
-        loss = model(input_ids=tokens[:, :-1], targets=tokens[:, 1:]).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append((loss.item(), norm.item()))
-    return losses
+SUMS_IN_ANOTHER_ORDER = (1e-5, 1e-3)  # of gradient norms: ten steps, and 50
 
 
-def engine_loop(
-    arch: str, settings: Training, steps: int = STEPS, recompute: bool = False
-) -> list[tuple[float, float]]:
-    model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
-    model.decoder.gradient_checkpointing = recompute
-    engine = Engine(model, settings, ROWS, CPU, start_distributed("cpu"))
-    losses = []
-    for i, tokens in enumerate(batches()[:steps], start=1):
-        loss, norm = engine.step(tokens, learning_rate(i, settings))
-        losses.append((loss.item(), float(norm)))
-    return losses
-
-
-def assert_equal_steps(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
+def assert_equal_steps(actual: Steps, expected: Steps, norms_within: tuple[float, float] = (1e-6, 1e-6)) -> None:
+    """norms_within: relative, of the first ten steps and of all."""
     (losses, norms), (expected_losses, expected_norms) = np.array(actual).T, np.array(expected).T
     assert expected_losses[-1] < expected_losses[0] - 0.2, "the reference must learn, else equality says nothing"
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
-    np.testing.assert_allclose(norms, expected_norms, rtol=1e-6)
+    np.testing.assert_allclose(losses, expected_losses, rtol=2e-6)
+    np.testing.assert_allclose(norms[:10], expected_norms[:10], rtol=norms_within[0])
+    np.testing.assert_allclose(norms, expected_norms, rtol=norms_within[1])
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_first_50_steps_equal_a_plain_loop(arch: str) -> None:
-    expected = plain_loop(arch, training())
+    expected = plain_loop(small_model(arch), training())
     assert any(norm > 0.5 for _, norm in expected), "the clip must act on some step"
-    assert_equal_steps(engine_loop(arch, training()), expected)
+    assert_equal_steps(engine_loop(small_model(arch), training()), expected)
 
 
-@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba2"])
-def test_first_50_steps_of_zero_equal_a_plain_loop(arch: str) -> None:
+@pytest.mark.parametrize(("arch", "stage"), [("llama", 1), ("tnl", 2), ("mamba2", 1), ("mamba2", 3)])
+def test_first_50_steps_of_zero_equal_a_plain_loop(arch: str, stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clip that never acts. Where it does, ZeRO multiplies gradients by 1 / (norm / clip) instead of
-    clip / norm: one unit in the last place, which HGRN2 turns into 1e-3 within 30 steps (plain loops do as well)."""
-    expected = plain_loop(arch, training(grad_clip=1e3))
-    assert_equal_steps(engine_loop(arch, training(grad_clip=1e3, zero_stage=1)), expected)
+    clip / norm: one unit in the last place, which HGRN2 turns into 1e-3 within 30 steps (plain loops do as well).
+    Stage 3 shares every parameter, vectors too, and is as far from the plain loop as its order of sums takes it."""
+    monkeypatch.setattr(engine_module, "PERSISTENT", 0)
+    expected = plain_loop(small_model(arch), training(grad_clip=1e3))
+    steps = engine_loop(small_model(arch), training(grad_clip=1e3, zero_stage=stage))
+    assert_equal_steps(steps, expected, SUMS_IN_ANOTHER_ORDER if stage == 3 else (1e-6, 1e-6))
 
 
-def test_first_50_steps_of_zero_with_clipping() -> None:
-    expected = plain_loop("llama", training(lr=1e-3))
+@pytest.mark.parametrize("stage", [1, 3])
+def test_first_50_steps_of_zero_with_clipping(stage: int) -> None:
+    expected = plain_loop(small_model("llama"), training(lr=1e-3))
     assert sum(norm > 0.5 for _, norm in expected) >= 10
-    assert_equal_steps(engine_loop("llama", training(lr=1e-3, zero_stage=1)), expected)
+    assert_equal_steps(engine_loop(small_model("llama"), training(lr=1e-3, zero_stage=stage)), expected)
 
 
-def test_stage_2_equals_a_plain_loop() -> None:
-    changes = {"grad_clip": 1e3, "zero_stage": 2}
-    assert_equal_steps(engine_loop("tnl", training(**changes)), plain_loop("tnl", training(**changes)))
+def test_50_steps_of_two_processes_equal_plain_data_parallel() -> None:
+    """At stages 0 to 3, in fp32 and bf16, with tied heads and untied ones, of a mixed model whose fused nodes read
+    weights outside of their modules: losses within 2e-6, gradient norms within 1e-5 for ten steps, then 1e-3."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "-m", "tests.scaling.trainer.step_loops"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert [tuple(case) for *case, _, _ in results] == [(*case, stage) for *case, stages in CASES for stage in stages]
+    for *_, plain, steps in results:
+        assert_equal_steps(steps, plain, SUMS_IN_ANOTHER_ORDER)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_nodes_of_a_hopper_gpu_read_weights_that_are_shared(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the projections, the MLP, embedding and loss. `layer_end` reads weights of several modules in one call:
+    the hooks of stage 3 turn it off. The pass's own casts are left out, which the interpreter rounds another way."""
+    pass_for_hopper(monkeypatch)
+    emulate(monkeypatch)
+    monkeypatch.setattr(layers, "takes_layer_end", lambda *a: pytest.fail("it reads weights that may be away"))
+    taken = mock.Mock(side_effect=gated_mlp._GatedMLP.apply)
+    monkeypatch.setattr(gated_mlp._GatedMLP, "apply", taken)
+    steps = []
+    for stage in (0, 3):
+        model = build_model(preset("llama", "14k", d_ffn=88, context_length=CONTEXT, tie_embeddings=False), seed=0)
+        model.decoder.gradient_checkpointing = recompute
+        with fused_nodes():
+            if not stage:
+                monkeypatch.setattr(layers, "called_as_written", lambda module: False)
+            steps.append(engine_loop(model, training(precision="bf16", grad_clip=1e3, zero_stage=stage), 3))
+        monkeypatch.setattr(layers, "called_as_written", called_as_written)
+    assert taken.call_count == 2 * 3 * 2 * (1 + recompute)
+    np.testing.assert_allclose(steps[1], steps[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_recomputed_activations_change_no_bit(precision: str) -> None:
-    plain, again = (engine_loop("hgrn2", training(precision=precision, zero_stage=1), 20, r) for r in (False, True))
-    assert plain == again
+    runs = []
+    for recompute in (False, True):
+        model = small_model("hgrn2")
+        model.decoder.gradient_checkpointing = recompute
+        runs.append(engine_loop(model, training(precision=precision, zero_stage=1), 20))
+    assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stage", [0, 1, 3])
 def test_gradient_accumulation_changes_only_the_order_of_sums(stage: int) -> None:
-    whole = np.array(engine_loop("llama", training(zero_stage=stage), 20))
-    halves = np.array(engine_loop("llama", training(zero_stage=stage, micro_batch_tokens=2 * CONTEXT), 20))
+    whole = np.array(engine_loop(small_model("llama"), training(zero_stage=stage), 20))
+    halves = np.array(engine_loop(small_model("llama"), training(zero_stage=stage, micro_batch_tokens=2 * CONTEXT), 20))
     np.testing.assert_allclose(halves, whole, rtol=2e-5)
 
 
 def test_bf16_autocast_stays_near_fp32_and_keeps_fp32_parameters() -> None:
-    model = build_model(preset("hgrn2", "14k", context_length=CONTEXT, chunk_size=16), seed=0)
+    model = small_model("hgrn2")
     engine = Engine(model, training(precision="bf16", zero_stage=1), ROWS, CPU, start_distributed("cpu"))
     losses = [engine.step(tokens, 1e-3)[0].item() for tokens in batches()[:20]]
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    reference = build_model(preset("hgrn2", "14k", context_length=CONTEXT, chunk_size=16), seed=0)
+    reference = small_model("hgrn2")
     engine = Engine(reference, training(zero_stage=1), ROWS, CPU, start_distributed("cpu"))
     exact = [engine.step(tokens, 1e-3)[0].item() for tokens in batches()[:20]]
     assert losses != exact

@@ -115,7 +115,7 @@ def test_documents_are_read_apart_where_a_run_says_so(finished: RunDir, tmp_path
     assert load_model(finished.checkpoints()[-1].path).decoder.document_start_id is None
 
 
-@pytest.mark.parametrize("stage", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", [0, 3, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, stage: int) -> None:
     rundir = make_run(tmp_path, zero_stage=stage)
     code, out, err = train(rundir, processes=2)
@@ -127,12 +127,7 @@ def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, st
         assert second.manifest["probe_loss"] == pytest.approx(first.manifest["probe_loss"], rel=1e-3)
     shutil.rmtree(rundir.checkpoint(12))  # so that it is not simply done
     code, out, err = train(rundir)
-    if stage:
-        assert code == 2 and "was saved at ZeRO stage 1 by 2 processes" in err, (
-            "optimizer shards belong to a world size"
-        )
-    else:
-        assert code == 0 and "step 12 of 12, 1 process" in out
+    assert code == 0 and "step 12 of 12, 1 process" in out, out + err
 
 
 def test_a_run_in_training_is_not_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,7 @@ def test_a_state_of_another_spec_is_refused(tmp_path: Path, undisturbed: RunDir)
     [
         ("hgrn2", 1, "adamw"),
         ("cosformer2", 2, "adamw"),
+        ("gated_deltanet", 3, "adamw"),
         ("tnl", 0, "adamw"),
         ("tnl", 1, "adam"),
         ("tnl", 0, "muon"),
