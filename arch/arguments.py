@@ -50,14 +50,14 @@ def at_least_one(options: argparse.Namespace, *names: str) -> None:
             raise InputError(f"--{name.replace('_', '-')}: must be 1 or more, not {getattr(options, name)}")
 
 
-def whole_numbers(text: str, option: str, separator: str = ",") -> list[int]:
+def whole_numbers(text: str, option: str) -> list[int]:
     """The numbers of a list as it is typed. Raises InputError for anything but whole numbers of at least 1."""
     try:
-        numbers = [int(word) for word in text.split(separator)]
+        numbers = [int(word) for word in text.split(",")]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise InputError(f"{option} {text}: write whole numbers, 1 or more, with {separator!r} between them")
+        raise InputError(f"{option} {text}: write whole numbers, 1 or more, with ',' between them")
     return numbers
 
 

@@ -101,7 +101,6 @@ def mqar_batch(
     vocab_size: int,
     *,
     power_percent: int = 1,
-    random_filler: bool = True,
     part: slice | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Batch `step` (from 0) of multi-query associative recall: inputs and targets, both int64 [rows, length].
@@ -111,7 +110,7 @@ def mqar_batch(
     target is -100 and every other token filler. In turn, each pair draws its slot among those still free with odds
     i^(power_percent/100 - 1) for slot i = 1, 2, ...: mostly close behind the pairs; 100 makes all slots equally likely.
     Keys are different tokens of 1 .. vocab_size//2 - 1, values different ones of vocab_size//2 .. vocab_size - 1.
-    Filler is any token but the row's keys or, without `random_filler`, token 0.
+    Filler is any token but the row's keys.
 
     A row depends on (seed, step, its number) and on the task alone, so `part` (the rows wanted, all by default) gives
     each process its share. Train and test are two seeds.
@@ -138,10 +137,8 @@ def mqar_batch(
     values = half + _distinct(draws(2, n_pairs), vocab_size - half)
     queries = context + 2 * _slots(draws(3, n_pairs), _power_weights((length - context) // 2, power_percent))
 
-    inputs = np.zeros((len(streams), length), dtype=np.int64)
-    if random_filler:
-        filler = (draws(4, length) % np.uint64(vocab_size - n_pairs)).astype(np.int64)
-        inputs = _past(filler, np.sort(keys, axis=1))
+    filler = (draws(4, length) % np.uint64(vocab_size - n_pairs)).astype(np.int64)
+    inputs = _past(filler, np.sort(keys, axis=1))
     inputs[:, 0:context:2], inputs[:, 1:context:2] = keys, values
     np.put_along_axis(inputs, queries, keys, axis=1)
     targets = np.full_like(inputs, NOT_SCORED)

@@ -1,4 +1,4 @@
-"""Console scripts in the process of the tests, which spares imports; whether a process lives."""
+"""Commands in the process of the tests, which spares imports, and what is refused; whether a process lives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import io
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from arch.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,6 +37,36 @@ def in_this_process(
         finally:
             signal.signal(signal.SIGTERM, stop)
     return subprocess.CompletedProcess(asked, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def invoke(*words: object) -> Result:
+    """What `scaling` does with these words."""
+    from scaling.cli.main import app
+
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def printed(*words: object) -> str:
+    """stdout of a command of `scaling` that works."""
+    result = invoke(*words)
+    assert result.exit_code == 0, (words, result.output, result.exception)
+    return result.stdout
+
+
+@contextmanager
+def refused(*parts: str) -> Iterator[None]:
+    """What is bad input, in one line that holds these parts."""
+    with pytest.raises(InputError) as error:
+        yield
+    message = str(error.value)
+    assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def refusal_of(*words: object) -> str:
+    """The one line of bad input to `scaling`, for which the console script ends with 2."""
+    error = invoke(*words).exception
+    assert isinstance(error, InputError) and "\n" not in str(error), error
+    return str(error)
 
 
 def alive(pid: int) -> bool:

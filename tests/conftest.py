@@ -172,3 +172,10 @@ def architectures() -> Iterator[None]:
     """A plugin's architecture is known to the module that loaded it, and to no test after that."""
     with as_registered():
         yield
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """What a test registers, no other test knows."""
+    with as_registered():
+        yield

@@ -53,10 +53,10 @@ def read_budgets(points: Points) -> Readings:
     return _off_curves(points) if len(points) >= CURVE_ROWS * points.n_runs else _clusters(points)
 
 
-def has_budgets(points: Points, least: int = 3) -> bool:
-    """Whether `least` groups of end points share a compute at three sizes or more."""
+def has_budgets(points: Points) -> bool:
+    """Whether three groups of end points share a compute at three sizes or more."""
     try:
-        return int((_clusters(points).counts() >= LEAST_SIZES).sum()) >= least
+        return int((_clusters(points).counts() >= LEAST_SIZES).sum()) >= 3
     except InputError:
         return False
 

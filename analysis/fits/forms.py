@@ -47,6 +47,9 @@ E, A, B, ALPHA, BETA, R_D = range(6)  # unknowns
 OUTER = R_D  # gamma, in the place of R_D
 
 
+Solve = Callable[["Form", "Data"], tuple[np.ndarray, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class Data:
     """r data sets of n points, [r or 1, n] each: log N and log D less their means, the loss over its mean, weights of
@@ -195,13 +198,7 @@ class Form:
             bend[:, j] = (((there[:, None] * again - first) / STEP) @ over[:, :, None])[..., 0]
         return (bend + np.swapaxes(bend, 1, 2)) / 2
 
-    def starts(
-        self,
-        data: Data,
-        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
-        every: bool,
-        near: Surface | None,
-    ) -> np.ndarray | None:
+    def starts(self, data: Data, solve: Solve, every: bool, near: Surface | None) -> np.ndarray | None:
         """theta [s r, k] for the r data sets again and again, by least squares of other forms (`solve`), all with
         `every`, near the surface `near`; None: at the best node of the grid of exponents."""
         if any(name not in ("alpha", "beta") for name in self.unknowns[ALPHA:]):
@@ -291,13 +288,7 @@ class DataConstrained(Form):
 
     bend = Form.bend_by_differences
 
-    def starts(
-        self,
-        data: Data,
-        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
-        every: bool,
-        near: Surface | None,
-    ) -> np.ndarray:
+    def starts(self, data: Data, solve: Solve, every: bool, near: Surface | None) -> np.ndarray:
         """The plain form at each node of R_D (or at that of `near`), of which the best is kept, or all with `every`."""
         r, nodes = len(data.loss), NODES if near is None else np.log([min(near.r_d, R_STAR[1])])
         log_r = np.repeat(nodes, r)[:, None]
@@ -351,13 +342,7 @@ class OuterExponent(Form):
             p, q, above = gamma * above * p / (both * loss), gamma * above * q / (both * loss), above / loss
             return loss, np.stack([1 / loss, p, q, p * alpha_of, q * beta_of, above * np.log(both)], 1)
 
-    def starts(
-        self,
-        data: Data,
-        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
-        every: bool,
-        near: Surface | None,
-    ) -> np.ndarray:
+    def starts(self, data: Data, solve: Solve, every: bool, near: Surface | None) -> np.ndarray:
         """At each of GAMMAS the form that has the value and the slopes of the plain one in the middle of the points, of
         which the nearest to the losses is kept, or all with `every`."""
         plain = present(solve(Form(), data)[0])

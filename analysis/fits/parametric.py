@@ -106,17 +106,18 @@ def rows_of(points: Points, first_share: float = FIRST_SHARE) -> Rows:
     return Rows(kept, 1.0 / n_rows[run], {why: count for why, count in left_out.items() if count})
 
 
-def averaged(points: Points, most: int = MOST_ROWS) -> Points:
-    """Points with at most `most` rows a run: geometric means of D, C, L and unique tokens in even steps of log D."""
+def averaged(points: Points) -> Points:
+    """Points with at most MOST_ROWS rows a run: geometric means of D, C, L and unique tokens in even steps of log D."""
     _, run, n_rows = np.unique(points.run.astype(str), return_inverse=True, return_counts=True)
-    if n_rows.max() <= most:
+    if n_rows.max() <= MOST_ROWS:
         return points
     log_d = np.log(points.n_tokens)
     low, high = np.full(len(n_rows), np.inf), np.full(len(n_rows), -np.inf)
     np.minimum.at(low, run, log_d)
     np.maximum.at(high, run, log_d)
     share = (log_d - low[run]) / np.maximum(high - low, 1e-300)[run]
-    cell = np.where(n_rows[run] > most, np.minimum(share * most, most - 1).astype(int), most + np.arange(len(log_d)))
+    step = np.minimum(share * MOST_ROWS, MOST_ROWS - 1).astype(int)
+    cell = np.where(n_rows[run] > MOST_ROWS, step, MOST_ROWS + np.arange(len(log_d)))
     _, first, which = np.unique(np.column_stack([run, cell]), axis=0, return_index=True, return_inverse=True)
     means: dict[str, Any] = {
         name: np.exp(np.bincount(which, np.log(getattr(points, name))) / np.bincount(which))

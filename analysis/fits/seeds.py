@@ -92,10 +92,8 @@ class Size:
         return [name for name in every if name not in paired] if len(every) > 1 else []
 
 
-def seed_groups(
-    recipes: Sequence[str], tokens: Sequence[float], losses: Sequence[float], same: float = SAME_D
-) -> list[list[int]]:
-    """Runs (or trunks), by index, in groups of one recipe that reach the same tokens, within `same` of a group's most.
+def seed_groups(recipes: Sequence[str], tokens: Sequence[float], losses: Sequence[float]) -> list[list[int]]:
+    """Runs (or trunks), by index, in groups of one recipe that reach the same tokens, within SAME_D of a group's most.
 
     The last group is the one whose mean stands for the size: of those that reach the most tokens, the one of the lowest
     mean of `losses` (at the end).
@@ -107,7 +105,7 @@ def seed_groups(
     for mine in by_recipe.values():
         most = 0.0
         for i in sorted(mine, key=lambda i: -tokens[i]):  # stable: seeds stay in their order
-            if tokens[i] < (1 - same) * most or not most:
+            if tokens[i] < (1 - SAME_D) * most or not most:
                 groups.append([])
                 most = tokens[i]
             groups[-1].append(i)
@@ -115,7 +113,7 @@ def seed_groups(
 
     def rank(group: list[int]) -> tuple[float, float]:
         reached = max(tokens[i] for i in group)
-        full = reached >= (1 - same) * farthest
+        full = reached >= (1 - SAME_D) * farthest
         return (farthest if full else reached, -sum(losses[i] for i in group) / len(group))
 
     return sorted(groups, key=rank)

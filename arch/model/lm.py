@@ -213,10 +213,8 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     return model
 
 
-def empty_model(
-    directory: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> LanguageModel:
-    """As `load_model`, on `device`, with parameters that are not filled yet: `load_weights` does."""
+def empty_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """As `load_model`, with parameters that are not filled yet: `load_weights` does."""
     directory = Path(directory)
     config, start = read_config(directory)
     check_fits(config, directory / WEIGHTS)
@@ -225,8 +223,8 @@ def empty_model(
     model.decoder.document_start_id = start
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
-        parameter.data = torch.empty_like(parameter, dtype=at_least if name in keep else dtype, device=device)
-    return model.to(device)  # what they compute once, like positions, was computed on the CPU
+        parameter.data = torch.empty_like(parameter, dtype=at_least if name in keep else dtype)
+    return model
 
 
 def check_fits(config: ModelConfig, path: Path) -> None:

@@ -120,6 +120,15 @@ class Mixer(nn.Module):
         """[B, T, d] -> [B, T, H, p]."""
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
+    def reading(self, stream: Stream, cache: LayerCache) -> dict[str, Any]:
+        """How a sequence operation reads these tokens: from the cached state on, where documents begin, by what."""
+        return {
+            "initial_state": cache.get("state"),
+            "chunk_size": self.config.chunk_size,
+            "backend": stream.backend,
+            "document_starts": stream.document_starts,
+        }
+
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         """x [B, T, d], normalised -> the input of the output projection [B, T, inner], and the cache after these
         tokens. cache: the cache before them, {} at the beginning.

@@ -294,6 +294,16 @@ def carry_states(state: Tensor, decays: Sequence[Tensor], updates: Sequence[Tens
     return state, before
 
 
+def lost_by_rounding(initial: Tensor, d_final: Tensor, whole: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
+    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H]. whole: its decay [B H].
+
+    Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
+    `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
+    """
+    lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
+    return (lost * whole.view_as(lost)).unsqueeze(1)
+
+
 def levels(rows: int) -> list[int]:
     """Block lengths 1, 2, 4, ..., rows / 2: the levels at which a chunk's blocks are joined in pairs."""
     return [1 << level for level in range(rows.bit_length() - 1)]

@@ -11,6 +11,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from arch.registry import ARCHITECTURES, archs_with
 from flops import count_params, train_flops_per_token
+from tests.commands import refused
 
 CHOICES = field_choices()
 OPTIONS = sorted({name for arch in ARCHS for name in ARCHITECTURES[arch].options.names()})
@@ -60,9 +61,8 @@ def test_a_field_is_refused_where_it_means_nothing(field):
     ],
 )
 def test_contradictions_are_one_clear_line(arch, changes, message):
-    with pytest.raises(InputError) as error:
+    with refused(message):
         preset(arch, "14k", **changes)
-    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():

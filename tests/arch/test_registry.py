@@ -17,6 +17,7 @@ from arch.model.mixer import mixer_of
 from arch.options import Options, option
 from arch.presets import SIZES, preset
 from arch.registry import ARCHITECTURES, KNOWN, check_plugins, load_plugins, plugins_of, register, require
+from tests.commands import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,9 +109,8 @@ def test_options_of_its_own():
         ({"gate": "relu"}, "model.gate must be one of sigmoid, none, not 'relu'"),
         ({"tapps": 3}, "unknown model key 'tapps' (did you mean 'taps'?)"),
     ):
-        with pytest.raises(InputError) as error:
+        with refused(message):
             preset("eighth", "14k", **changes)
-        assert message in str(error.value)
     assert others == {arch: preset(arch, "14k").identity() for arch in ARCHS}
 
 
@@ -131,9 +131,8 @@ def test_a_mixer_is_imported_when_a_model_is_built(plugin):
         (lambda: dict, "is no subclass of arch.model.mixer.Mixer"),
     ):
         eighth(mixer=mixer)
-        with pytest.raises(InputError) as error:
+        with refused(message):
             build_model(preset("eighth", "14k"))
-        assert message in str(error.value)
 
 
 def options_of(name, kind, value):
@@ -203,9 +202,8 @@ def test_a_plugin_that_does_not_work_is_one_line_and_leaves_nothing(plugin, sour
     before = dict(ARCHITECTURES)
     if source is not None:
         plugin("mine", source)
-    with pytest.raises(InputError) as error:
+    with refused(message):
         load_plugins(["mine"])
-    assert message in str(error.value) and "\n" not in str(error.value)
     assert before == ARCHITECTURES
 
 

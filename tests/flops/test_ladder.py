@@ -14,6 +14,7 @@ from flops import register as register_costs
 from flops.entry import square
 from flops.ladder import Ladder, aspect_at, common_shape, ffn_step, rung
 from flops.registry import ENTRIES, entry_of
+from tests.commands import refused
 
 DENSE = Ladder(1e6, 1e10, 121)
 STUDY = {"vocab_size": 257, "context_length": 2048}
@@ -120,9 +121,8 @@ def test_what_the_study_says_of_the_model_is_matched_with_it():
     ],
 )
 def test_ladders_that_cannot_be(fields, message):
-    with pytest.raises(InputError) as error:
+    with refused(message):
         Ladder(*fields)
-    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_unreachable_targets_name_the_nearest():

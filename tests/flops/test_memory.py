@@ -17,6 +17,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from flops import checkpoint_bytes, count_params, state_bytes, training_memory
 from flops.memory import layer_activations, matrix_weights, outer_activations
+from tests.commands import refused
 from tests.flops.kept import kept_bytes
 from tests.flops.test_against_torch import ABLATED, ablated, name_of
 
@@ -228,8 +229,7 @@ def test_bad_input_is_one_line():
         ({"micro_batch_tokens": 512, "precision": "fp16"}, "unknown precision 'fp16'"),
     ]
     for arguments, message in cases:
-        with pytest.raises(InputError) as caught:
+        with refused(message):
             training_memory(cfg, **arguments)
-        assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="unknown dtype 'bf17'"):
         checkpoint_bytes(cfg, "bf17")

@@ -15,15 +15,9 @@ from flops.memory import kept_fp32
 from flops.pace import pace
 from tests.flops.test_against_torch import counted, executed, instantiated
 from tests.patterns import random_pattern
-from tests.registries import as_registered
 
+pytestmark = pytest.mark.usefixtures("registered")
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    with as_registered():
-        yield
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -90,17 +90,7 @@ class DeltaMixer(Mixer):
         stream: Stream,
         cache: LayerCache,
     ) -> tuple[Tensor, Tensor]:
-        return gated_delta(
-            query,
-            key,
-            value,
-            beta,
-            log_decay,
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
-        )
+        return gated_delta(query, key, value, beta, log_decay, **self.reading(stream, cache))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
         """The decays, [B, T, H] or [B, T, H p], if there are any."""

@@ -77,17 +77,7 @@ class CosFormer2Mixer(LowRankGatedMixer):
             query, key, activation = nnf.silu(query), nnf.silu(key), ""
             cos, sin = (x[..., None, :] for x in rotation(theta, stream.positions))
             query, key = cosine_pairs(query, cos, sin), cosine_pairs(key, cos, sin)
-        return decay_attention(
-            query,
-            key,
-            value,
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
-            angles=angles,
-            activation=activation,
-        )
+        return decay_attention(query, key, value, **self.reading(stream, cache), angles=angles, activation=activation)
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """1 everywhere, [B, T, H]: nothing decays."""

@@ -61,16 +61,7 @@ class GLAMixer(Mixer):
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, log_f: Tensor, stream: Stream, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
-        return gated_attention(
-            query,
-            key,
-            value,
-            log_f,
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
-        )
+        return gated_attention(query, key, value, log_f, **self.reading(stream, cache))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """f [B, T, d/2]."""

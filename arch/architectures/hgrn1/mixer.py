@@ -116,10 +116,7 @@ class HGRN1Mixer(HGRNMixer):
             forget,
             value,
             theta,
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            **self.reading(stream, cache),
         )
         mixed = (mixed.flatten(2) if self.pairs else mixed).to(x.dtype)
         if self.config.options.output_gate:

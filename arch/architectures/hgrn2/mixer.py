@@ -72,10 +72,7 @@ class HGRN2Mixer(HGRNMixer):
             key,
             value,
             gate,
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            **self.reading(stream, cache),
             activation=self.activation,
         )
         return self.norm(mixed.flatten(2)), {"state": state}
@@ -89,9 +86,7 @@ class HGRN2Mixer(HGRNMixer):
             key,
             self.unit_values(x).to(accumulator(x)),
             gate,
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            **self.reading(stream, {}),
             activation=self.activation,
         )
         return mixed.transpose(1, 2)

@@ -81,10 +81,7 @@ class Mamba2Mixer(Mixer):
             key[:, :, None],
             value,
             self._log_decays(dt),
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            **self.reading(stream, cache),
             gain=dt,
             skip=self.D,
         )

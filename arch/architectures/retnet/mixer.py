@@ -68,14 +68,7 @@ class RetNetMixer(FixedDecays):
         self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
         return decay_attention(
-            query,
-            stream.mask(key),
-            stream.mask(value),
-            self._log_decays(value, stream),
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            query, stream.mask(key), stream.mask(value), self._log_decays(value, stream), **self.reading(stream, cache)
         )
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:

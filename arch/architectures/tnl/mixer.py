@@ -67,10 +67,7 @@ class TNLMixer(FixedDecays, LowRankGatedMixer):
             stream.mask(self.heads(key)),
             value,
             self._log_decays(value, stream, *more),
-            initial_state=cache.get("state"),
-            chunk_size=self.config.chunk_size,
-            backend=stream.backend,
-            document_starts=stream.document_starts,
+            **self.reading(stream, cache),
             activation="silu",
         )
 

@@ -1,6 +1,5 @@
 """The parametric approach: points in, laws with intervals out."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.draws import quantiles
-from analysis.fits.fit import Fit
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.parametric import (
     Draws,
@@ -23,7 +21,7 @@ from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES
 from analysis.fits.surface import Surface, effective
 from arch.errors import InputError
 
-from .cases import SURFACES, chinchilla, grid, params
+from .cases import SURFACES, grid, params
 
 TRUTH = SURFACES[0]
 TIED = Surface(1.69, 400.0, 400.0, 0.3, 0.3)
@@ -43,19 +41,6 @@ def result(points, at=(), predict=(), **options):
 
 def width(estimate):
     return estimate.high - estimate.low
-
-
-def test_the_chinchilla_points_end_to_end():
-    computed = result(chinchilla(), at=[5.76e23], predict=[(70e9, 1.4e12)], n_replicates=1000)
-    assert computed.a.value == pytest.approx(0.51390, rel=1e-4) and computed.b.value == pytest.approx(0.48610, rel=1e-4)
-    assert computed.a.interval == pytest.approx((0.480, 0.557), abs=0.01)
-    assert computed.objective.value == pytest.approx(0.00101827, rel=1e-4) == computed.objective.worst
-    assert computed.intervals.method == "bootstrap over 240 runs, percentile interval"
-    optimum = computed.optima[0]
-    assert optimum.n_params.value * optimum.n_tokens.value * 6 == pytest.approx(5.76e23)
-    assert optimum.n_params.low < optimum.n_params.value < optimum.n_params.high
-    again = Fit.from_dict(json.loads(json.dumps(computed.to_dict(), allow_nan=False)))
-    assert again == computed and again.parameters["E"].value == pytest.approx(1.817218, rel=1e-4)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -145,18 +130,6 @@ def test_designs_that_identify_nothing_are_refused(n, d, why):
 def test_a_grid_is_enough_and_a_dense_curve_is_many_amounts_of_tokens():
     check_design(*map(np.log, grid(3, 3)))
     check_design(np.log(np.repeat([1e6, 2e6, 4e6], 2000)), np.log(np.tile(np.geomspace(1e8, 1e9, 2000), 3)))
-
-
-def test_losses_that_no_surface_describes_and_likely_mistakes():
-    points = study(s=0.001)
-    far = np.where(np.arange(24) == 7, 1.5, 1.0)
-    assert (
-        result(replace(points, loss=points.loss * far), n_replicates=0)
-        .notes[0]
-        .startswith("far off the surface: 1 point, as row 8 of loss")
-    )
-    with pytest.raises(InputError, match=r"\(row 8\), which no surface describes: leave out what diverged"):
-        fit_parametric(replace(points, loss=points.loss * np.where(far > 1, 1e8, 1.0)))
 
 
 def test_optima_under_other_costs():

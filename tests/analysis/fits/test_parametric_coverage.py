@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING
+from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN
 from analysis.fits.noise import Kind, kinds_of
-from analysis.fits.parametric import ParametricFit, fit_parametric, not_identified
+from analysis.fits.parametric import fit_parametric, not_identified
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER, LEAST_SQUARES
 from analysis.fits.surface import Surface
@@ -39,6 +41,7 @@ class Cell:
     objective: str
     world: World = World(irreducible=0.6)  # noqa: RUF009  a frozen dataclass
     shared: float = 0.0
+    form: ClassVar[str] = PLAIN
 
     def points(self) -> Points:
         """Without noise."""
@@ -83,45 +86,24 @@ class Cell:
         log_c = np.log(points.flops)
         return float(log_c.min() + log_c.max()) / 2, float(log_c.max() + math.log(10))
 
-    def truth(self, points: Points) -> dict[str, float]:
+    def estimates(self, points: Points, surface: Surface) -> dict[str, np.ndarray]:
+        """The estimands of one surface or of r."""
+        c = np.exp(np.array(self.at(points)))
+        one = surface.column() if np.ndim(surface.E) else surface
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            n, loss = np.log(one.n_opt(c)), np.log(one.l_opt(c))
+        return dict(zip(ESTIMANDS, (surface.a, n[..., 0], n[..., 1], loss[..., 0], loss[..., 1]), strict=True))
+
+    def truth(self, points: Points) -> dict[str, Any]:
         middle, beyond = self.at(points)
         low, high = (math.log(value) for value in (points.flops.min(), points.flops.max()))
         n_opt, l_opt = self.world.log_n_opt, self.world.log_l_opt
         values = ((n_opt(high) - n_opt(low)) / (high - low), n_opt(middle), n_opt(beyond), l_opt(middle), l_opt(beyond))
         return dict(zip(ESTIMANDS, values, strict=True))
 
-
-def estimates(surface: Surface, at: tuple[float, float]) -> dict[str, np.ndarray]:
-    """The estimands of one surface or of r."""
-    c = np.exp(np.array(at))
-    one = surface.column() if np.ndim(surface.E) else surface
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        n, loss = np.log(one.n_opt(c)), np.log(one.l_opt(c))
-    return dict(zip(ESTIMANDS, (surface.a, n[..., 0], n[..., 1], loss[..., 0], loss[..., 1]), strict=True))
-
-
-def cover(cell: Cell, studies: int, seed: int = 0, replicates: int = 199) -> dict[str, float]:
-    """Shares of studies whose 95% interval covers, unconditional: where an exponent is not identified there is none of
-    a and N_opt, which covers. `identified`: the share with all of them."""
-    rng = np.random.default_rng(seed)
-    points = cell.points()
-    truth, at = cell.truth(points), cell.at(points)
-    hits = dict.fromkeys((*ESTIMANDS, "identified"), 0)
-    for study in range(studies):
-        loss = points.loss * np.exp(cell.noise(points, rng))
-        drawn = Points(points.n_params, points.n_tokens, points.flops, loss, points.run, points.trunk)
-        fit = fit_parametric(drawn, objective=cell.objective, n_replicates=replicates, seed=study, first_share=0.0)
-        known = not not_identified(fit)
-        hits["identified"] += known
-        for name, (low, high) in intervals(fit, at).items():
-            missing = not known and name in ("a", "n_middle", "n_beyond")
-            hits[name] += missing or low <= truth[name] <= high
-    return {name: float(count) / studies for name, count in hits.items()}
-
-
-def intervals(fit: ParametricFit, at: tuple[float, float]) -> dict[str, np.ndarray]:
-    assert fit.draws is not None
-    return {name: fit.draws.interval(values) for name, values in estimates(fit.draws.surface, at).items()}
+    def withholds(self, name: str, gone: dict[str, str]) -> bool:
+        """Whether a result has no interval of this where these parameters are not identified."""
+        return bool(gone) and name in ("a", "n_middle", "n_beyond")
 
 
 TIED = Surface(1.7, 400.0, 400.0, 0.3, 0.3)
@@ -161,125 +143,107 @@ class FormCell:
         loss = np.asarray(self.surface.loss(n, d, unique))
         return Points(n, d, 6 * n * d, loss, unique_tokens=unique)
 
+    def noise(self, points: Points, rng: np.random.Generator) -> np.ndarray:
+        """Of log loss."""
+        return self.s * rng.standard_normal(len(points))
 
-def form_estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str, np.ndarray]:
-    """What is published, of one surface or of r: parameters, exponents, optima and losses in the middle of the range
-    and at ten times its end, and the loss of repeated text. Logarithms of what is positive."""
-    one = surface.column() if np.ndim(surface.E) else surface
-    c = np.array([math.sqrt(points.flops.min() * points.flops.max()), 10 * points.flops.max()])
-    with np.errstate(all="ignore"):
-        n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
-        result = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
-        if cell.form == OVER_TRAINING:
-            own = FORMS[OVER_TRAINING].over_training(surface)
-            result |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
-        else:
-            result |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
-            size = float(points.n_params.max())
-            again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
-            result |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
-        for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
-            result |= {name: value[..., 0], f"{name} x10": value[..., 1]}
-    return {name: np.asarray(value) for name, value in result.items()}
+    def estimates(self, points: Points, surface: Surface) -> dict[str, np.ndarray]:
+        """What is published, of one surface or of r: parameters, exponents, optima and losses in the middle of the
+        range and at ten times its end, and the loss of repeated text. Logarithms of what is positive."""
+        one = surface.column() if np.ndim(surface.E) else surface
+        c = np.array([math.sqrt(points.flops.min() * points.flops.max()), 10 * points.flops.max()])
+        with np.errstate(all="ignore"):
+            n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
+            result = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
+            if self.form == OVER_TRAINING:
+                own = FORMS[OVER_TRAINING].over_training(surface)
+                result |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
+            else:
+                result |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
+                size = float(points.n_params.max())
+                again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
+                result |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
+            for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
+                result |= {name: value[..., 0], f"{name} x10": value[..., 1]}
+        return {name: np.asarray(value) for name, value in result.items()}
+
+    def truth(self, points: Points) -> dict[str, Any]:
+        return self.estimates(points, self.surface)
+
+    def withholds(self, name: str, gone: dict[str, str]) -> bool:
+        """Whether a result has no interval of this where these parameters are not identified."""
+        of_optimum = name == "a" or name.startswith(("N_opt", "D_opt"))
+        return name in gone or NEEDS.get(name) in gone or (of_optimum and bool({"alpha", "beta"} & set(gone)))
 
 
-def missing(name: str, gone: dict[str, str], form: str) -> bool:
-    """Whether a result withholds the interval of this where these are not identified."""
-    of_optimum = name == "a" or name.startswith(("N_opt", "D_opt"))
-    return name in gone or NEEDS.get(name) in gone or (of_optimum and bool({"alpha", "beta"} & set(gone)))
-
-
-def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99) -> dict[str, dict[str, float]]:
+def cover(cell: Cell | FormCell, studies: int, seed: int = 0, replicates: int = 199) -> dict[str, dict[str, float]]:
     """Of each quantity: the share of studies whose 95% interval covers (one that is withheld does), and the share `with
     an interval`."""
     rng = np.random.default_rng(seed)
     points = cell.points()
-    truth = form_estimates(cell, points, cell.surface)
+    truth = cell.truth(points)
     hits, withheld = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
+    options = {"form": cell.form, "objective": cell.objective, "n_replicates": replicates, "first_share": 0.0}
     for study in range(studies):
-        loss = points.loss * np.exp(cell.s * rng.standard_normal(len(points)))
-        drawn = Points(points.n_params, points.n_tokens, points.flops, loss, unique_tokens=points.unique_tokens)
-        fit = fit_parametric(drawn, form=cell.form, objective=cell.objective, n_replicates=replicates, seed=study)
+        drawn = replace(points, loss=points.loss * np.exp(cell.noise(points, rng)))
+        fit = fit_parametric(drawn, seed=study, **options)
         assert fit.draws is not None
         gone = {name: why for name, why in not_identified(fit).items() if "assumed" not in why}
-        values = form_estimates(cell, points, fit.draws.surface)
-        for name, value in values.items():
-            low, high = fit.draws.interval(value)
-            is_missing = missing(name, gone, cell.form)
-            withheld[name] += is_missing
-            hits[name] += is_missing or bool(low <= truth[name] <= high)
+        for name, values in cell.estimates(points, fit.draws.surface).items():
+            low, high = fit.draws.interval(values)
+            is_withheld = cell.withholds(name, gone)
+            withheld[name] += is_withheld
+            hits[name] += is_withheld or bool(low <= truth[name] <= high)
     return {name: {"covers": hits[name] / studies, "with an interval": 1 - withheld[name] / studies} for name in truth}
 
 
-STUDIES, FORM_STUDIES = 300, 200
+STUDIES = {PLAIN: 300, OVER_TRAINING: 200, DATA_CONSTRAINED: 200}  # and replicates of each:
+REPLICATES = {PLAIN: 199, OVER_TRAINING: 99, DATA_CONSTRAINED: 99}
 DESIGNS = ("20 runs", "18 runs", "6 sizes", "trunks")
-CELLS = [Cell(d, s, o) for o in (HUBER, LEAST_SQUARES) for s in (0.003, 0.015) for d in DESIGNS]
+CELLS = dict(enumerate(Cell(d, s, o) for o in (HUBER, LEAST_SQUARES) for s in (0.003, 0.015) for d in DESIGNS))
 OTHER_WORLDS = (
     (World(irreducible=0.6, interaction=0.7), 0.0),
     (World(irreducible=0.6, mistuned=0.01), 0.0),
     (World(irreducible=0.6), 0.005),
 )
-OTHERS = [Cell(d, 0.005, LEAST_SQUARES, w, x) for w, x in OTHER_WORLDS for d in ("20 runs", "6 sizes")]
+OTHERS = dict(enumerate(Cell(d, 0.005, LEAST_SQUARES, w, x) for w, x in OTHER_WORLDS for d in ("20 runs", "6 sizes")))
 SIZES = {OVER_TRAINING: (5, 9), DATA_CONSTRAINED: (4, 7)}  # of 4 and of 5 runs each
-FORM_CELLS = {  # by the seed of their studies
+FORM_CELLS = {  # by the seed of their studies, as CELLS and OTHERS
     form: dict(enumerate(FormCell(form, n, s, o) for o in (LEAST_SQUARES, HUBER) for n in sizes for s in (0.003, 0.01)))
     for form, sizes in SIZES.items()
 }
 
 
-def table_of(cells: list[Cell], studies: int = STUDIES) -> pd.DataFrame:
-    """A row a cell: what defines it, and how often its studies' intervals cover."""
-    with ProcessPoolExecutor(2) as pool:
-        shares = list(pool.map(cover, cells, [studies] * len(cells), range(len(cells))))
-    return pd.DataFrame(
-        [
-            {"design": c.design, "s": c.s, "objective": c.objective, "r": c.world.interaction}
-            | {"mistuned": c.world.mistuned, "shared": c.shared}
-            | share
-            for c, share in zip(cells, shares, strict=True)
-        ]
-    )
-
-
-def form_table_of(of_seed: dict[int, FormCell], studies: int = FORM_STUDIES) -> pd.DataFrame:
-    """A row a cell and quantity."""
+def table_of(of_seed: Mapping[int, Cell | FormCell]) -> pd.DataFrame:
+    """A row a cell and quantity: what defines the cell, and how often its studies' intervals cover."""
     cells = list(of_seed.values())
+    numbers = [STUDIES[cell.form] for cell in cells], of_seed, [REPLICATES[cell.form] for cell in cells]
     with ProcessPoolExecutor(2) as pool:
-        shares = list(pool.map(cover_form, cells, [studies] * len(cells), of_seed))
+        shares = list(pool.map(cover, cells, *numbers))
     return pd.DataFrame(
         [
-            {"form": c.form, "objective": c.objective, "runs": len(c.points()), "s": c.s, "of": name} | share
-            for c, by_name in zip(cells, shares, strict=True)
+            asdict(cell) | {"form": cell.form, "runs": len(set(cell.points().run)), "of": name} | share
+            for cell, by_name in zip(cells, shares, strict=True)
             for name, share in by_name.items()
         ]
     )
 
 
-def main() -> None:
-    """Print the tables."""
-    for cells in (CELLS, OTHERS):
-        print(table_of(cells).round(3).to_string())
-    for form in SIZES:
-        print(form_table_of(FORM_CELLS[form]).round(3).to_string())
-
-
 def test_a_few_studies_cover() -> None:
     """A quick look: at least 80% of 20 (3 sigma below 95%), and 75% of 16 (3.7 sigma) of the other forms."""
     for cell in (Cell("20 runs", 0.005, HUBER), Cell("trunks", 0.01, LEAST_SQUARES)):
-        result = cover(cell, 20, replicates=99)
-        assert min(result[name] for name in ESTIMANDS) >= 0.8, result
+        shares = cover(cell, 20, replicates=99)
+        assert min(share["covers"] for share in shares.values()) >= 0.8, shares
     for form in SIZES:
-        shares = cover_form(FormCell(form, 5, 0.003, LEAST_SQUARES), 16, replicates=59)
+        shares = cover(FormCell(form, 5, 0.003, LEAST_SQUARES), 16, replicates=59)
         assert min(share["covers"] for share in shares.values()) >= 0.75, shares
 
 
 @pytest.mark.slow
 def test_intervals_cover_the_continuous_optimum() -> None:
     """92 to 98% pooled over 16 cells of 300 studies for each estimand and objective, no cell below 90%."""
-    for objective, cells in table_of(CELLS).groupby("objective"):
-        for name in ESTIMANDS:
-            assert 0.92 <= cells[name].mean() <= 0.98, (objective, name)
-            assert cells[name].min() >= 0.90, (objective, name)
+    for which, covers in table_of(CELLS).groupby(["objective", "of"])["covers"]:
+        assert 0.92 <= covers.mean() <= 0.98 and covers.min() >= 0.90, which
 
 
 @pytest.mark.slow
@@ -287,7 +251,7 @@ def test_worlds_that_are_not_of_the_fitted_form() -> None:
     """Reported in docs/research/parametric-fits.md, not promised: N and D that interact, sizes with a wrong rate, noise
     that all runs share, which is no error of exponents."""
     table = table_of(OTHERS)
-    assert table[table["shared"] > 0]["a"].min() >= 0.90
+    assert table[(table["shared"] > 0) & (table["of"] == "a")]["covers"].min() >= 0.90
 
 
 @pytest.mark.slow
@@ -296,11 +260,12 @@ def test_intervals_of_a_form_cover(form: str) -> None:
     """92 to 98% pooled over cells of 200 studies for each quantity and over all, no cell below 90%: 20 and 35 or 36
     runs, noise 0.3% and 1%; Huber losses, which take longer, on the larger design alone."""
     cells, largest = FORM_CELLS[form], SIZES[form][-1]
-    table = form_table_of({k: c for k, c in cells.items() if c.objective == LEAST_SQUARES or c.sizes == largest})
+    table = table_of({k: c for k, c in cells.items() if c.objective == LEAST_SQUARES or c.sizes == largest})
     assert 0.92 <= table["covers"].mean() <= 0.98
     for name, covers in table.groupby("of")["covers"]:
         assert 0.92 <= covers.mean() <= 0.98 and covers.min() >= 0.90, name
 
 
 if __name__ == "__main__":
-    main()
+    for every in (CELLS, OTHERS, *FORM_CELLS.values()):
+        print(table_of(every).round(3).to_string())

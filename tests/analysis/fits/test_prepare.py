@@ -205,15 +205,6 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
         json.dumps(one.to_dict(), allow_nan=False)
 
 
-def test_the_envelope_finds_what_is_known(study):
-    """N_opt ~ C^0.5 and L ~ C^-0.15 on C = 6 N D, within the intervals."""
-    own = runs_of(study)
-    options = approaches.Options(n_replicates=200)
-    for one in envelope_of(own, options).results:
-        assert one.parameters["a"].interval[0] < 0.5 < one.parameters["a"].interval[1]
-        assert one.parameters["L_exponent"].interval[0] < -0.15 < one.parameters["L_exponent"].interval[1]
-
-
 def test_what_the_envelope_cannot_fit_is_told(study):
     own = runs_of(study)
     ends, curves = prepare(own).groups, prepare(own, points="curves").groups

@@ -9,7 +9,7 @@ from analysis.fits.forms import OUTER_EXPONENT, OVER_TRAINING, PLAIN
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES, fit_surfaces
 from analysis.fits.surface import Surface
 
-from .cases import SURFACES, chinchilla, grid, params
+from .cases import SURFACES, grid, params
 
 
 @pytest.mark.parametrize("truth", SURFACES, ids=["0.34, 0.28", "0.465, 0.155"])
@@ -19,16 +19,6 @@ def test_noise_free_surfaces_come_back(truth, objective):
     result = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), objective=objective)
     assert params(result.surface)[0] == pytest.approx(params(truth), rel=1e-8)
     assert result.ended_well.all() and not result.at_bound.any()
-
-
-def test_the_chinchilla_points():
-    points = chinchilla()
-    result = fit_surfaces(np.log(points.n_params), np.log(points.n_tokens), points.loss, every_start=True)
-    best = params(result.surface)[0]
-    assert best == pytest.approx([1.817218, 477.83, 2143.4, 0.347311, 0.367172], rel=1e-4)
-    assert result.objective[0] == pytest.approx(0.00101827, rel=1e-4)
-    assert result.surface.a[0] == pytest.approx(0.51390, rel=1e-4)
-    assert result.ended_well.all() and result.starts.max() == pytest.approx(result.starts.min(), rel=1e-9)
 
 
 def noisy(seed=0, r=6, s=0.01):

@@ -16,6 +16,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from arch.registry import register_pattern
 from tests.arch.bench.test_peers import ARCHS, scattered
+from tests.commands import refused
 from tests.registries import as_registered
 
 FAMILIES = families()
@@ -136,10 +137,8 @@ REFUSED = [
 @pytest.mark.parametrize("arch, field, value", REFUSED)
 def test_what_cannot_be_expressed_is_refused(arch, field, value, saved, tmp_path):
     path = copied(saved[arch][0], tmp_path / "x", **{field: value})
-    with pytest.raises(InputError) as caught:
+    with refused(f"{path}: {field}=", f"our {arch}"):
         from_hf(path)
-    message = str(caught.value)
-    assert f"{path}: {field}=" in message and f"our {arch}" in message and "\n" not in message
     if isinstance(value, bool):  # of a model object too
         theirs = to_hf(saved[arch][1])
         setattr(theirs.config, field, value)

@@ -12,16 +12,10 @@ from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from arch.registry import ARCHITECTURES, kinds_of, register_pattern
 from tests.patterns import random_pattern
-from tests.registries import as_registered
 
+pytestmark = pytest.mark.usefixtures("registered")
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
 LENGTH = 53
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    with as_registered():
-        yield
 
 
 def close(actual, expected):

@@ -20,6 +20,14 @@ def moved(x, device):
     return None if x is None else x.to(device)
 
 
+def starts(length, *rows):
+    """bool [B, T], True at these tokens of each row."""
+    document_starts = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, tokens in enumerate(rows):
+        document_starts[row, list(tokens)] = True
+    return document_starts
+
+
 def equals_the_recurrence(run, leaves, tolerance=TOLERANCE, **sizes):
     """Outputs, states and gradients of run("triton", leaves) in fp32 on DEVICE against run("naive", leaves) in float64
     on the CPU; sizes: of kernel_config. Returns those of the kernels."""

@@ -12,7 +12,7 @@ from arch.ops import decay_attention, gated_attention
 from arch.ops.decay_attention.triton import operator, rotary_operator
 
 from .compare import CASES, assert_close, case, fewer_heads, picked, randn, silu_of_queries
-from .kernels import DEVICE, GPU, TOLERANCE, Decay, case_equals_the_recurrence, equals_the_recurrence, moved
+from .kernels import DEVICE, GPU, TOLERANCE, Decay, case_equals_the_recurrence, equals_the_recurrence, moved, starts
 
 INF = float("inf")
 LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -INF]
@@ -24,14 +24,6 @@ sequential = pytest.mark.parametrize("sequential", [False, True])
 EXACT = pytest.mark.skipif(
     GPU, reason="for the interpreter: the copy engine asks for wider rows than small fp32 tiles have"
 )
-
-
-def starts(length, *rows):
-    """bool [B, T], True at these tokens of each row."""
-    document_starts = torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, tokens in enumerate(rows):
-        document_starts[row, list(tokens)] = True
-    return document_starts
 
 
 @pytest.mark.parametrize("length", [1, 50])

@@ -8,7 +8,7 @@ import torch.nn.functional as nnf
 from arch.ops import gated_delta
 
 from .compare import picked, randn
-from .kernels import DEVICE, GPU, case_equals_the_recurrence, equals_the_recurrence, moved
+from .kernels import DEVICE, GPU, case_equals_the_recurrence, equals_the_recurrence, moved, starts
 from .test_triton_bf16 import INTERPRETED, ON_A_GPU, STRONG, as_exact_as_the_chunk_backend
 
 INF = float("inf")
@@ -16,13 +16,6 @@ LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -INF]
 # chunks of 16 rows, several of them, and several tiles of either width
 SMALL = {"chunk": 16, "operands_tile": (16, 16), "run_tile": 16, "gradient_tile": (16, 16)}
 TMA = [False, pytest.param(True, marks=pytest.mark.skipif(GPU, reason="small fp32 tiles are too narrow for it"))]
-
-
-def starts(length, *rows):
-    document_starts = torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, tokens in enumerate(rows):
-        document_starts[row, list(tokens)] = True
-    return document_starts
 
 
 @pytest.mark.parametrize("length", [1, 33, 50])

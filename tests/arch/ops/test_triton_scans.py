@@ -10,7 +10,7 @@ from arch.ops.scan.triton import operator as scan_module
 from arch.ops.selective_scan.triton import operator as selective_module
 
 from .compare import assert_close, case, picked, randn, with_gradients
-from .kernels import DEVICE, equals_the_recurrence, moved
+from .kernels import DEVICE, equals_the_recurrence, moved, starts
 
 LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -float("inf")]
 CASES = ("scan real", "scan pairs", "scan constant", "scan step", "filter", "selective")
@@ -52,10 +52,7 @@ def test_any_decay(name):
 @pytest.mark.parametrize("name", CASES)
 def test_packed_documents(name):
     length = 37 if name == "filter" else 21
-    document_starts = torch.zeros(2, length, dtype=torch.bool)
-    document_starts[0, [1, 15, 16, 19]] = True
-    document_starts[1, [0, 5, length - 1]] = True
-    compare(name, length, document_starts)
+    compare(name, length, starts(length, [1, 15, 16, 19], [0, 5, length - 1]))
 
 
 @pytest.mark.parametrize("numbers", ["real", "pairs", "rotating"])

@@ -32,6 +32,7 @@ from data.files import parse_json, read_json, read_manifest, write_json
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.checkpoint_writer import probe_rows, write_checkpoint
+from tests.commands import refused
 from tests.registries import as_registered
 
 CHOICES = field_choices()
@@ -336,9 +337,8 @@ def test_a_configuration_that_asks_for_more_than_the_weights_makes_no_model(
     (copy / "config.json").write_text(json.dumps(config | change))
     begun = time.perf_counter()
     for load in (load_model, LinearScalingForCausalLM.from_pretrained if "n_layers" in change else load_model):
-        with pytest.raises(InputError) as caught:
+        with refused(message):
             load(copy)
-        assert message in str(caught.value), caught.value
     assert time.perf_counter() - begun < 10
 
 

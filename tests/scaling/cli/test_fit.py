@@ -410,20 +410,6 @@ def test_what_a_form_takes_for_granted_is_shown():
     assert "assumes: N_opt, D_opt and L_opt are of text that is read once" in repeated
 
 
-def test_a_note_on_text_that_is_read_again_is_on_the_first_screen(tmp_path):
-    n, unique = np.repeat(np.geomspace(1e7, 1e9, 6), 4), 1e9
-    d = np.tile(unique * np.array([1, 4, 4.5, 20]), 6)
-    loss = (1.7 + 400 / n**0.3 + 400 / d**0.3) * np.exp(0.003 * np.random.default_rng(0).standard_normal(24))
-    path = tmp_path / "runs.csv"
-    rows = [f"{a!r},{b!r},{unique!r},{c!r}" for a, b, c in zip(n.tolist(), d.tolist(), loss.tolist(), strict=True)]
-    path.write_text("\n".join(["N,D,unique_tokens,loss", *rows]) + "\n")
-    arguments = [path, "--approach", "parametric", "--replicates", "40"]
-    note = "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new"
-    assert f"parametric: note: {note}; --form data-constrained" in " ".join(fit(*arguments).split())
-    (one,) = json.loads(fit(*arguments, "--json"))["results"]
-    assert [computed.split(";")[0] for computed in one["notes"]] == [note]
-
-
 def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):
     n, d = np.repeat(np.geomspace(3e7, 3e9, 5), 5), np.tile(np.geomspace(1e9, 6e10, 5), 5)
     loss = (1.8 + 406 / n**0.34 + 411 / d**0.28) * np.exp(0.003 * np.random.default_rng(0).standard_normal(25))
@@ -435,18 +421,6 @@ def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):
         texts.append(" ".join(fit(path, "--approach", "parametric", "--replicates", "40").split()))
     assert "far off the surface" not in texts[0]
     assert f"far off the surface: 1 point, as row 8 of loss {loss[7]:.4g}, +" in texts[1]
-
-
-def test_too_little_is_never_a_confident_number(tmp_path):
-    """One run, three points, and a grid on which D follows N."""
-    for name, rows, computed in (
-        ("one", [(7 * 10**9, 3 * 10**11, 2.0)], "needs 3 or more different N; these points have 1"),
-        ("three", [(10**8, 10**9, 3.0), (10**9, 10**10, 2.6), (7 * 10**9, 3 * 10**11, 2.0)], "needs 6 or more"),
-        ("line", [(10**8 * k, 20 * 10**8 * k, 3.0 - k / 10) for k in range(1, 9)], "cannot be told apart"),
-    ):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(dict(zip("NDL", row, strict=True))) + "\n" for row in rows))
-        refused(computed, path, "--columns", "loss=L")
 
 
 def test_a_dry_run_tells_what_would_be_fitted(curves):

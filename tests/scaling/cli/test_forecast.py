@@ -5,7 +5,6 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
 import scaling.cli.request
 from analysis.fits.settings import FitSettings
@@ -14,14 +13,13 @@ from analysis.forecast.predict import NO_RATE, predict
 from analysis.forecast.stored import Program, digests, read_rounds
 from analysis.source.choose import source_of
 from analysis.stage import read_tables
-from arch.errors import InputError
 from data.corpus import open_corpus
 from data.files import json_bytes, read_json, unsealed, write_json
-from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import record_prediction
 from scaling.rundir.versions import program_digest
 from scaling.study.spec import load_study
+from tests.commands import invoke, printed, refusal_of
 
 STUDY = """
 name: tiny
@@ -41,23 +39,6 @@ SECOND, LATER = "out/tiny/results/predictions-2.json", "llama-98k-c64-s7"
 WAIT = "forecast: 2 runs wait for `scaling predict"
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def command(*arguments):
-    result = invoke(*arguments)
-    assert result.exit_code == 0, (arguments, result.output, result.exception)
-    return result.stdout
-
-
-def refused(*arguments):
-    """The one line of bad input, for which the console script ends with 2."""
-    error = invoke(*arguments).exception
-    assert isinstance(error, InputError) and "\n" not in str(error), error
-    return str(error)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """(folder, what commands printed, files as they were on the way) of a forecast from plan to report."""
@@ -65,25 +46,25 @@ def made(tmp_path_factory):
     (folder / "tiny.yaml").write_text(STUDY)
     study, outputs, files = folder / "tiny.yaml", {}, {}
     out = ("--out", folder / "out")
-    outputs["plan"] = command("plan", study, *out)
-    outputs["early"] = refused("predict", study, *out)
-    outputs["train"] = command("train", study, *out)
-    outputs["submit"] = command("submit", study, *out, "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}")
+    outputs["plan"] = printed("plan", study, *out)
+    outputs["early"] = refusal_of("predict", study, *out)
+    outputs["train"] = printed("train", study, *out)
+    outputs["submit"] = printed("submit", study, *out, "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}")
     outputs["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
-    outputs["eval"] = command("eval", "study", study, *out)
-    outputs["fit"] = command("fit", "study", study, *out)
+    outputs["eval"] = printed("eval", "study", study, *out)
+    outputs["fit"] = printed("fit", "study", study, *out)
     files["fits"] = (folder / FITS).read_bytes()
-    outputs["report before"] = command("report", study, *out)
-    outputs["predict"] = command("predict", study, *out)
+    outputs["report before"] = printed("report", study, *out)
+    outputs["predict"] = printed("predict", study, *out)
     files["predictions"] = (folder / PREDICTIONS).read_bytes()
-    outputs["status"] = command("status", study, *out)
-    outputs["page before"] = page(command("report", study, *out), folder)
-    outputs["again"] = command("predict", study, *out)
-    command("train", study, *out, "--only", "size=55k")
-    command("eval", "study", study, *out)
+    outputs["status"] = printed("status", study, *out)
+    outputs["page before"] = page(printed("report", study, *out), folder)
+    outputs["again"] = printed("predict", study, *out)
+    printed("train", study, *out, "--only", "size=55k")
+    printed("eval", "study", study, *out)
     outputs["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
-    command("fit", "study", study, *out)
-    command("report", study, *out)
+    printed("fit", "study", study, *out)
+    printed("report", study, *out)
     return folder, outputs, files
 
 
@@ -140,7 +121,7 @@ def test_no_fit_sees_a_forecast_run(made):
     study, home = folder / "tiny.yaml", folder / "out/tiny"
     assert all((home / "runs" / run / "evals").is_dir() for run in IDS)
     assert (folder / FITS).read_bytes() == files["fits"]
-    output = command("fit", "study", study, "--out", folder / "out", "--force")
+    output = printed("fit", "study", study, "--out", folder / "out", "--force")
     assert "fit: done" in output and (folder / FITS).read_bytes() == files["fits"]
     tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).table(FitSettings(), 2048)
     assert not any(set(IDS) & set(table["run_id"]) for table in (tables.curves, tables.runs, tables.evals))
@@ -158,7 +139,7 @@ def test_measured_losses_stand_beside_their_predictions(made):
         assert row["measured"] == step["values"]["loss"] and row["n_tokens"] == step["n_tokens"]
         assert row["error"] == pytest.approx(row["measured"] / row["loss"] - 1)
         assert row["held"] == (row["interval"][0] <= row["measured"] <= row["interval"][1])
-    text = command("predict", folder / "tiny.yaml", "--out", folder / "out")
+    text = printed("predict", folder / "tiny.yaml", "--out", folder / "out")
     assert "llama-55k-c64-s5" in text and "The 80% intervals held " in text
 
 
@@ -173,10 +154,10 @@ def test_the_report_has_the_forecast_before_and_after(made):
 def test_what_is_trained_is_not_predicted_anew(made):
     folder, _, files = made
     study, out = folder / "tiny.yaml", ("--out", folder / "out")
-    assert "llama-55k-c64-s5 has begun" in refused("predict", study, *out, "--force")
+    assert "llama-55k-c64-s5 has begun" in refusal_of("predict", study, *out, "--force")
     (folder / PREDICTIONS).rename(folder / "kept.json")
     try:
-        assert "llama-55k-c64-s5 has begun" in refused("predict", study, *out)
+        assert "llama-55k-c64-s5 has begun" in refusal_of("predict", study, *out)
     finally:
         (folder / "kept.json").rename(folder / PREDICTIONS)
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
@@ -195,7 +176,7 @@ def test_what_begins_before_the_study_is_held_is_not_predicted_anew(made, tmp_pa
         return held(directory)
 
     monkeypatch.setattr(scaling.cli.request, "study_lock", after_another)
-    assert f"{IDS[0]} has begun" in refused("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--force")
+    assert f"{IDS[0]} has begun" in refusal_of("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--force")
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
 
 
@@ -219,9 +200,9 @@ def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made,
     shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[1])
     (tmp_path / PREDICTIONS).unlink()
     study, out = folder / "tiny.yaml", ("--out", tmp_path / "out")
-    assert f"forecast: not predicted, as {IDS[0]} has begun" in command("run", study, *out)
+    assert f"forecast: not predicted, as {IDS[0]} has begun" in printed("run", study, *out)
     shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[0])
-    assert "not predicted, as --set changed the fits" in command("run", study, *out, "--set", "fit.first_share=0.2")
+    assert "not predicted, as --set changed the fits" in printed("run", study, *out, "--set", "fit.first_share=0.2")
     assert not (tmp_path / PREDICTIONS).exists() and not (tmp_path / "out/tiny/runs" / IDS[1]).exists()
 
 
@@ -229,14 +210,14 @@ def test_changes_of_the_command_line_leave_the_predictions_alone(made):
     folder, _, _ = made
     study, out = folder / "tiny.yaml", ("--out", folder / "out")
     for change in ("training.lr=0.01", "grid.sizes=[6k]"):
-        assert "(forecast)" in command("status", study, *out, "--set", change)
+        assert "(forecast)" in printed("status", study, *out, "--set", change)
 
 
 def test_evaluations_of_some_runs_leave_forecasts_out_of_what_fits_read(made):
     folder, _, _ = made
     home = folder / "out/tiny/results"
     before = [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")]
-    command("eval", "study", folder / "tiny.yaml", "--out", folder / "out", "--only", "size=6k")
+    printed("eval", "study", folder / "tiny.yaml", "--out", folder / "out", "--only", "size=6k")
     assert [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")] == before
 
 
@@ -261,16 +242,16 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
         ):
             (folder / PREDICTIONS).write_bytes(content)
             for name in ("predict", "train", "report"):
-                assert message in refused(name, study, *out)
+                assert message in refusal_of(name, study, *out)
     finally:
         (folder / PREDICTIONS).write_bytes(files["predictions"])
     changed = tmp_path / "tiny.yaml"
     changed.write_text(STUDY.replace("15360", "30720"))
-    assert "predicts llama-55k-c64-s5 with spec_hash" in refused("predict", changed, *out)
+    assert "predicts llama-55k-c64-s5 with spec_hash" in refusal_of("predict", changed, *out)
     changed.write_text(STUDY.replace("seeds: [5, 6]", "seeds: [6]"))
-    assert "the study file has no such run" in refused("report", changed, *out)
+    assert "the study file has no such run" in refusal_of("report", changed, *out)
     changed.write_text("\n".join(line for line in STUDY.splitlines() if not line.startswith("forecast")))
-    assert "has no section forecast" in refused("predict", changed, *out)
+    assert "has no section forecast" in refusal_of("predict", changed, *out)
 
 
 def test_a_published_study_has_its_forecast(made, tmp_path):
@@ -279,20 +260,20 @@ def test_a_published_study_has_its_forecast(made, tmp_path):
     study.write_text(TWO)  # whose second round is not predicted
     (tmp_path / "other").mkdir()
     (tmp_path / "other/predictions-2.json").write_text("mine")
-    assert "predictions-2.json: is there already" in refused("publish", study, tmp_path / "other", *out)
-    command("publish", study, tmp_path / "public", *out)
-    assert "differs" not in command("publish", tmp_path / "public", "--check")
-    assert "differs" not in command("publish", study, tmp_path / "public", "--check", *out)
+    assert "predictions-2.json: is there already" in refusal_of("publish", study, tmp_path / "other", *out)
+    printed("publish", study, tmp_path / "public", *out)
+    assert "differs" not in printed("publish", tmp_path / "public", "--check")
+    assert "differs" not in printed("publish", study, tmp_path / "public", "--check", *out)
     elsewhere = ("--out", tmp_path / "out")
     shown = invoke("predict", tmp_path / "public", *elsewhere, "--json")
     assert json.loads(shown.stdout) == outputs["measured"] and "waits" not in shown.output
     write_json(tmp_path / "public/predictions-2.json", forged(unsealed(files["predictions"])))
-    assert "predictions-2.json: was not published with this folder" in refused(
+    assert "predictions-2.json: was not published with this folder" in refusal_of(
         "predict", tmp_path / "public", *elsewhere
     )
     (tmp_path / "public/predictions-2.json").unlink()
-    assert "is published and stays as it is" in refused("predict", tmp_path / "public", *elsewhere, "--force")
-    command("report", tmp_path / "public", *elsewhere)
+    assert "is published and stays as it is" in refusal_of("predict", tmp_path / "public", *elsewhere, "--force")
+    printed("report", tmp_path / "public", *elsewhere)
     rows = (tmp_path / "out/tiny-published/report/tables/forecast.csv").read_bytes()
     assert rows == (folder / "out/tiny/report/tables/forecast.csv").read_bytes()
     assert read_json(tmp_path / "out/tiny-published/results/fits.json") == read_json(folder / FITS)
@@ -301,15 +282,15 @@ def test_a_published_study_has_its_forecast(made, tmp_path):
 def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path):
     folder, outputs, files = made
     study, bundle = folder / "tiny.yaml", tmp_path / "tiny.tar.xz"
-    assert "8 runs" in command("bundle", "pack", study, "--out", folder / "out", "--to", bundle)
+    assert "8 runs" in printed("bundle", "pack", study, "--out", folder / "out", "--to", bundle)
     there = ("--out", tmp_path / "out")
-    command("bundle", "unpack", bundle, *there)
+    printed("bundle", "unpack", bundle, *there)
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
-    command("fit", "study", study, *there)
+    printed("fit", "study", study, *there)
     assert (tmp_path / FITS).read_bytes() == files["fits"]
     assert json.loads(invoke("predict", study, *there, "--json").stdout) == outputs["measured"]
     (tmp_path / PREDICTIONS).write_bytes(files["predictions"] + b" ")
-    assert "predictions.json, the study's predictions, differs" in refused("bundle", "unpack", bundle, *there)
+    assert "predictions.json, the study's predictions, differs" in refusal_of("bundle", "unpack", bundle, *there)
 
 
 def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
@@ -318,7 +299,7 @@ def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
     for run in IDS:
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
     (tmp_path / PREDICTIONS).unlink()
-    text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out")
+    text = printed("run", folder / "tiny.yaml", "--out", tmp_path / "out")
     order = [text.index(part) for part in ("train: 0 of 6", "predict: 2 of 2", "train: 2 of 8", "report: ")]
     assert order == sorted(order) and "Test on a run that no fit read: LLaMA, " in text
     assert " times its largest fitted run: predicted " in text
@@ -334,10 +315,10 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
     for run in (*IDS, "llama-6k-c64-s0"):
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
     (tmp_path / PREDICTIONS).unlink()
-    text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out", "--only", "size=55k|10k")
+    text = printed("run", folder / "tiny.yaml", "--out", tmp_path / "out", "--only", "size=55k|10k")
     assert "forecast: not predicted, as 1 run of the grid is not trained (llama-6k-c64-s0)" in text
     assert not any((tmp_path / "out/tiny/runs" / run).exists() for run in IDS)
-    assert "when 5 of the 6 runs of the grid were trained and none of these was." in command(
+    assert "when 5 of the 6 runs of the grid were trained and none of these was." in printed(
         "predict", folder / "tiny.yaml", "--out", tmp_path / "out"
     )
 
@@ -353,12 +334,12 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     study, out = tmp_path / "tiny.yaml", ("--out", tmp_path / "out")
     study.write_text(TWO)
     second = tmp_path / SECOND
-    text = command("predict", study, *out)
+    text = printed("predict", study, *out)
     assert "predict: round 2 waits, as llama-55k-c64-s5 is not trained" in text and not second.exists()
-    assert "1 run waits for `scaling predict" in (plan := command("plan", study, *out)) and "once round 1 is" in plan
+    assert "1 run waits for `scaling predict" in (plan := printed("plan", study, *out)) and "once round 1 is" in plan
     for run in IDS:
         (tmp_path / run).rename(tmp_path / "out/tiny/runs" / run)
-    text = command("predict", study, *out)
+    text = printed("predict", study, *out)
     assert "predict: 1 of 1 run predicted" in text and "Forecast, round 2" in text
     stored = read_json(second)
     assert stored["round"] == 2 and stored["level"] == 0.9 and [row["run_id"] for row in stored["runs"]] == [LATER]
@@ -369,7 +350,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     assert stored["groups"]["llama"]["largest"]["c"] > 2 * grid, "the drop is from the first round's runs"
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
     assert (tmp_path / FITS).read_bytes() == files["fits"], "the study's own fits see neither round"
-    text = command("run", study, *out)
+    text = printed("run", study, *out)
     assert "train: 1 of 9 runs to do" in text and second.read_bytes() == json_bytes(stored)
     predicted = json.loads(invoke("predict", study, *out, "--json").stdout)
     (later,) = predicted.pop("later")
@@ -377,16 +358,16 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     html = page(None, tmp_path)
     assert ">Forecast, round 2</h2>" in html and "Forecast, round 2: " in html
     assert "llama-98k-c64-s7" in (tmp_path / "out/tiny/report/tables/forecast-2.csv").read_text()
-    assert "has begun" in refused("predict", study, *out, "--force")
-    command("publish", study, tmp_path / "public", *out)
-    assert "differs" not in command("publish", tmp_path / "public", "--check")
+    assert "has begun" in refusal_of("predict", study, *out, "--force")
+    printed("publish", study, tmp_path / "public", *out)
+    assert "differs" not in printed("publish", tmp_path / "public", "--check")
     assert read_json(tmp_path / "public/predictions-2.json") == stored
-    command("bundle", "pack", study, *out, "--to", tmp_path / "b.tar.xz")
-    command("bundle", "unpack", tmp_path / "b.tar.xz", "--out", tmp_path / "there")
+    printed("bundle", "pack", study, *out, "--to", tmp_path / "b.tar.xz")
+    printed("bundle", "unpack", tmp_path / "b.tar.xz", "--out", tmp_path / "there")
     assert (tmp_path / "there/tiny/results/predictions-2.json").read_bytes() == second.read_bytes()
     second.unlink()
     shutil.rmtree(tmp_path / "out/tiny/runs/llama-98k-c64-s7")
-    text = command("run", study, *out)
+    text = printed("run", study, *out)
     assert "predict: 1 of 1 run predicted" in text and "train: 1 of 9 runs to do" in text
 
 
@@ -396,7 +377,7 @@ def predicted_study(made, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rounds")
     (folder / "tiny.yaml").write_text(TWO)
     shutil.copytree(made[0] / "out", folder / "out")
-    command("predict", folder / "tiny.yaml", "--out", folder / "out")
+    printed("predict", folder / "tiny.yaml", "--out", folder / "out")
     return folder
 
 
@@ -412,12 +393,12 @@ def test_a_round_is_predicted_anew_only_after_those_before_and_never_before_a_la
     stored = (folder / SECOND).read_bytes()
     for run in IDS:
         shutil.rmtree(folder / "out/tiny/runs" / run)
-    assert f"predictions-2.json: {IDS[0]} is not trained: the stored one stays" in refused(
+    assert f"predictions-2.json: {IDS[0]} is not trained: the stored one stays" in refusal_of(
         "predict", study, *out, "--force"
     )
     (folder / PREDICTIONS).unlink()
     for name in ("predict", "train", "report"):
-        assert "has predictions of round 2, and the study file has rounds 1 to 2" in refused(name, study, *out)
+        assert "has predictions of round 2, and the study file has rounds 1 to 2" in refusal_of(name, study, *out)
     assert (folder / SECOND).read_bytes() == stored and not (folder / PREDICTIONS).exists()
 
 
@@ -426,7 +407,7 @@ def test_a_round_waits_for_every_evaluation_of_those_before(made, tmp_path):
     (tmp_path / "tiny.yaml").write_text(TWO)
     first = min((tmp_path / "out/tiny/runs" / IDS[1] / "evals").iterdir())
     shutil.rmtree(first)
-    text = command("predict", tmp_path / "tiny.yaml", "--out", tmp_path / "out")
+    text = printed("predict", tmp_path / "tiny.yaml", "--out", tmp_path / "out")
     assert f"round 2 waits, as {IDS[1]} is not evaluated at all of its checkpoints" in text
     assert not (tmp_path / SECOND).exists()
 
@@ -434,7 +415,7 @@ def test_a_round_waits_for_every_evaluation_of_those_before(made, tmp_path):
 def test_a_round_without_rates_hides_none_before(made, tmp_path):
     unrated = "\noverrides: {by_run: {llama/98k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
     (tmp_path / "tiny.yaml").write_text(TWO + unrated)
-    text = command("predict", tmp_path / "tiny.yaml", "--out", made[0] / "out")
+    text = printed("predict", tmp_path / "tiny.yaml", "--out", made[0] / "out")
     assert "round 2 waits, as none of its forecast runs has a learning rate: " in text and IDS[0] in text
 
 
@@ -444,16 +425,16 @@ def test_a_predicted_round_stays_where_the_study_file_changes(rounds):
     stored = (folder / SECOND).read_bytes()
     study.write_text(STUDY)
     for name in ("predict", "report", "status"):
-        assert "has predictions of round 1, 2, and the study file has rounds 1 to 1" in refused(name, study, *out)
+        assert "has predictions of round 1, 2, and the study file has rounds 1 to 1" in refusal_of(name, study, *out)
     study.write_text(TWO.replace("seeds: [7]", "seeds: [8]"))
-    assert "the study file has no such run: undo the change" in refused("predict", study, *out)
+    assert "the study file has no such run: undo the change" in refusal_of("predict", study, *out)
     begun = folder / "out/tiny/runs" / LATER
     begun.mkdir()
     write_json(begun / "status.json", {"state": "running"})
-    assert f"{LATER} has begun" in refused("predict", study, *out, "--force")
+    assert f"{LATER} has begun" in refusal_of("predict", study, *out, "--force")
     assert (folder / SECOND).read_bytes() == stored
     shutil.rmtree(begun)
-    command("predict", study, *out, "--force")
+    printed("predict", study, *out, "--force")
     assert json.loads((folder / SECOND).read_text())["runs"][0]["run_id"].endswith("s8")
 
 
@@ -461,11 +442,11 @@ def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
     """One that is made anew between the preparation and the first step is the one under which they are trained."""
     folder, study, out = rounds
     record = folder / "out/tiny/runs" / LATER / "run.json"
-    command("train", study, *out, "--prepare")
+    printed("train", study, *out, "--prepare")
     before = read_json(record)
     assert before["prediction"] == digests(load_study(study, out=folder / "out"))[LATER]
     study.write_text(TWO.replace("seeds: [7]", "seeds: [7], level: 0.7"))
-    command("predict", study, *out, "--force")
+    printed("predict", study, *out, "--force")
     now = digests(load_study(study, out=folder / "out"))[LATER]
     assert read_json(record) == before | {"prediction": now} and now != before["prediction"]
     write_json(record.parent / "status.json", {"state": "running"})
@@ -476,7 +457,7 @@ def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
 def test_tables_say_which_round_a_run_is_of(rounds):
     _, study, out = rounds
     for name in ("status", "plan"):
-        text = command(name, study, *out)
+        text = printed(name, study, *out)
         assert f"{LATER} (forecast, round 2)" in text and f"{IDS[0]} (forecast) " in text
-        rows = json.loads(command(name, study, *out, "--json"))["runs"]
+        rows = json.loads(printed(name, study, *out, "--json"))["runs"]
         assert {row["run_id"]: row["round"] for row in rows if row["round"]} == {**dict.fromkeys(IDS, 1), LATER: 2}

@@ -16,11 +16,11 @@ from scaling.check import CHECKS, check_models
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
-from tests.registries import as_registered
 
 from ..eighth import ROOT
 from ..small_runs import BATCH, exact_rows, make_run, train
 
+pytestmark = pytest.mark.usefixtures("registered")
 STUDY = """
 name: hybrids
 corpus: {source: "synthetic:0:200000"}
@@ -31,12 +31,6 @@ model: {context_length: 64}
 training: {n_tokens: 20480, batch_tokens: 512, lr: 3e-3}
 """
 HYBRID = ["hgrn2", "hgrn2", "llama"]
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    with as_registered():
-        yield
 
 
 def study(tmp_path, *changes):

@@ -17,6 +17,7 @@ from scaling.study.run import RunSpec
 from scaling.study.schema import Corpus, Fit, Grid
 from scaling.study.spec import load_study
 from scaling.study.training import Training
+from tests.commands import refused
 
 CHOICES = field_choices()
 
@@ -161,10 +162,8 @@ def test_overrides_of_the_model(load):
     ],
 )
 def test_mistakes_in_overrides_of_the_model(load, overrides, part):
-    with pytest.raises(InputError) as error:
+    with refused(part, "study.yaml"):
         load(changed(overrides=overrides))
-    message = str(error.value)
-    assert part in message and "study.yaml" in message and "\n" not in message
 
 
 def test_a_model_stands_in_no_training(load):
@@ -364,10 +363,8 @@ BAD = [
 
 @pytest.mark.parametrize(("content", "part"), BAD, ids=[part for _, part in BAD])
 def test_every_mistake_is_one_line_with_file_and_key(load, content, part):
-    with pytest.raises(InputError) as error:
+    with refused(part, "study.yaml"):
         load(content)
-    message = str(error.value)
-    assert part in message and "study.yaml" in message and "\n" not in message
 
 
 BAD_SETS = [
@@ -386,10 +383,8 @@ BAD_SETS = [
 @pytest.mark.parametrize(("change", "part"), BAD_SETS, ids=[change for change, _ in BAD_SETS])
 def test_every_mistake_of_set_is_one_line(load, change, part):
     content = changed(model={"n_heads": 2}) if "not divisible" in part else MINIMAL
-    with pytest.raises(InputError) as error:
+    with refused(part, "--set"):
         load(content, [change])
-    message = str(error.value)
-    assert part in message and "--set" in message and "\n" not in message
 
 
 def test_a_word_that_ends_in_a_colon_is_text(load):
@@ -541,9 +536,8 @@ def test_a_bad_plugin_is_named_before_what_needs_it(load):
         (3, "plugins: must be a valid list"),
         (["venv.__main__"], "plugins: plugin 'venv.__main__' cannot be imported: SystemExit"),
     ):
-        with pytest.raises(InputError) as error:
+        with refused(message, "study.yaml"):
             load({**changed(grid={"archs": ["eighth"]}), "plugins": value}, own=True)
-        assert message in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_field_at_its_default_is_not_in_the_hash(load):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import decay_config, decay_segments
-from ...common import no_second_derivative
+from ...common import lost_by_rounding, no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride, silu_of
 from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
@@ -193,16 +193,6 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(decay_table_shape(v, decay, chunk, gain), dtype=torch.float32),
         *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
     )
-
-
-def lost_by_rounding(initial: Tensor, d_final: Tensor, whole: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
-    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H]. whole: its decay [B H].
-
-    Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
-    `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
-    """
-    lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
-    return (lost * whole.view_as(lost)).unsqueeze(1)
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=("d_q", "d_k", "d_v"))

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import rotary_segments
-from ...common import no_second_derivative
+from ...common import lost_by_rounding, no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .kernels import decay_rows
-from .operator import activated, add_shares, chunk_flops, head_shares, lost_by_rounding
+from .operator import activated, add_shares, chunk_flops, head_shares
 from .rotary_angles import rotary_parts
 from .rotary_hopper import attend_runs
 from .rotary_portable import rotary_backward, rotary_output, rotary_states

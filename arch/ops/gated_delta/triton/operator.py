@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ...common import no_second_derivative
-from ...decay_attention.triton.operator import lost_by_rounding
+from ...common import lost_by_rounding, no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.descriptors import blocks
 from ...triton.device_config import delta_for_device
