@@ -257,7 +257,7 @@ def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) ->
 
 @dataclass(frozen=True)
 class DeltaConfig:
-    """Of `gated_delta` with decays by head."""
+    """Of `gated_delta`."""
 
     chunk: int
     operands_tile: tuple[int, int]  # [d_k, d_v] that a chunk's operands are made of at a time
@@ -271,6 +271,11 @@ class DeltaConfig:
     gradient_stages: int
     arch: str | None  # as in GatedConfig
     tma: bool  # whether tensors go to the runs and the gradients as descriptors for Hopper's copy engine
+    scores_tile: int  # of d_k; with decays by channel, as the next ones
+    scores_warps: int
+    channel_tile: tuple[int, int]  # [d_k, d_v] of the gradients
+    channel_warps: int
+    channel_stages: int
 
     @property
     def target(self) -> dict[str, Any]:
@@ -293,6 +298,11 @@ def delta_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Del
         gradient_stages=1 if exact else stages,
         arch=None if own else "sm80",
         tma=own,
+        scores_tile=min(key_dim, 16 if exact else 32),
+        scores_warps=4,
+        channel_tile=(16, min(value_dim, 16 if exact else 64)),
+        channel_warps=4 if exact else 8,
+        channel_stages=1 if exact else 2,
     )
     return replace(rules, **_override) if _override else rules
 

@@ -131,6 +131,12 @@ def _fla_gated_deltanet(*shape: int) -> Run:
     return lambda x: chunk_gated_delta_rule(*x[:3], x[4], x[3], scale=1.0)[0]
 
 
+def _fla_kimi_delta(*shape: int) -> Run:
+    from fla.ops.kda import chunk_kda
+
+    return lambda x: chunk_kda(*x[:3], x[4], x[3], scale=1.0)[0]
+
+
 def _fla_deltanet(*shape: int) -> Run:
     from fla.ops.delta_rule import chunk_delta_rule
 
@@ -146,6 +152,7 @@ RUNS: dict[str, dict[str, Callable[..., Run]]] = {
     "cosformer2-doubled": {"fla": _fla_doubled},
     "mamba2": {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
     "gated-deltanet": {"fla": _fla_gated_deltanet},
+    "kimi-delta": {"fla": _fla_kimi_delta},
     "deltanet": {"fla": _fla_deltanet},
     "hgrn1": {"fla": _fla_hgrn1},
     "mamba1": {"mamba_ssm": peer_scan},

@@ -2,10 +2,9 @@
 
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
-gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps, Tpe's learned poles and
-the delta rule by channel have no kernel: their lines are those of the plain form. Segments and chunks are those of
-arch/kernel_config.py that ask neither for the GPU nor for its assembler, so that all GPUs keep the same;
-`training_memory` names what does not.
+gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and Tpe's learned poles
+have no kernel: their lines are those of the plain form. Segments and chunks are those of arch/kernel_config.py that ask
+neither for the GPU nor for its assembler, so that all GPUs keep the same; `training_memory` names what does not.
 
 Names as in activations.py; B the sequences of a micro-batch, by which some of the rules go. What the functions give is
 for one sequence.
@@ -70,18 +69,21 @@ def gated(cfg: ModelConfig, T: int, size: float, keys: int, values: int) -> Byte
     }
 
 
-def delta(cfg: ModelConfig, T: int, a: int, key_dim: int, value_dim: int, decayed: bool) -> Bytes:
-    """gated_delta with a decay by head and step, or none: q and k, and v where it is filled up; of every chunk keys by
-    the inverse and the rows written, scores by the inverse, the state before it; of decays four numbers a row."""
+def delta(cfg: ModelConfig, T: int, a: int, key_dim: int, value_dim: int, decays: str) -> Bytes:
+    """gated_delta with decays by "head", by "channel" or "none": q and k, and v where it is filled up; of every chunk
+    keys by the inverse and the rows written, scores by the inverse, the state before it; of decays by head four numbers
+    a row, by channel q and k with their decays, the log-decays, and the chunk's decay."""
     rows, count = chunks_of(T, a)
     keys, values = padded(key_dim), padded(value_dim)
     filled = values if values != value_dim else 0
     each = a * cfg.n_heads
+    by_channel = decays == "channel"
+    numbers = {"head": 4 * count * rows, "channel": (T + count) * keys, "none": 0}[decays]
     return {
-        "mixer.core": each * (T * (2 * keys + filled) + count * rows * (keys + values)),
+        "mixer.core": each * (T * ((4 if by_channel else 2) * keys + filled) + count * rows * (keys + values)),
         "mixer.scores": each * count * rows**2,
         "mixer.states": each * count * keys * values,
-        "mixer.decays": 4 * F * cfg.n_heads * count * rows * decayed,
+        "mixer.decays": F * cfg.n_heads * numbers,
     }
 
 

@@ -26,7 +26,7 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
 
     def plain(cfg: ModelConfig) -> bool:
         """Whether no kernel takes its heads."""
-        return by_channel or max(head(cfg)) > WIDEST_HEAD
+        return max(head(cfg)) > WIDEST_HEAD
 
     def core(cfg: ModelConfig, T: int) -> Lines:
         """The gates and the chunk form, fp32: q, k and beta k, q from the chunk's start, k to its end, the right side
@@ -62,15 +62,18 @@ def delta_entry(matrices: Callable[[ModelConfig], dict[str, int]], by_channel: b
         }
 
     def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-        """By channel the chunk form, which has no kernel; a sigmoid gate is one with the norm, one with silu is copied.
+        """A sigmoid gate is one with the norm, one with silu is copied.
         What the first matrix gives is kept where the convolution's kernel or a low-rank gate reads it."""
         products = 1 if not gated else 2 if by_channel and cfg.norm != "layer" else 3
         read = by_channel or cfg.options.conv_width <= short_conv.TAPS
         # LayerNorm keeps o with the channels that heads are filled up by; in bf16 it makes an fp32 copy without
         filled = cfg.norm == "layer" and a == F and not plain(cfg)
         unused = F * (kernels.padded(head(cfg)[1]) - head(cfg)[1]) if filled else 0
-        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, *head(cfg), gated)
-        gates = F * T * (2 * keys(cfg) + cfg.n_heads if by_channel else (2 + 2 * gated) * cfg.n_heads)  # decays; beta
+        decays = "channel" if by_channel else "head" if gated else "none"
+        operation = core(cfg, T) if plain(cfg) else kernels.delta(cfg, T, a, *head(cfg), decays)
+        # decays; beta, twice where the operation reads the given one
+        by_head = (1 if plain(cfg) else 2) if by_channel else 2 + 2 * gated
+        gates = F * T * (by_channel * 2 * keys(cfg) + by_head * cfg.n_heads)
         return operation | {
             "mixer.gates": gates,
             "mixer.projections": a * T * (cfg.d_model + read * matrices(cfg)["mixer.in"] / cfg.d_model),

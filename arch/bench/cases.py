@@ -41,7 +41,10 @@ class Case:
             return torch.randn(*size, generator=generator, device=device)
 
         tensors = self.make(*shape, normal)
-        inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
+        inputs = [
+            x if x.dim() != 4 or name == "log_decay" else x.to(dtype)
+            for name, x in zip(self.names, tensors, strict=True)
+        ]
         lay = self.layouts.get(backend, lambda x: x)
         return [lay(x) for x in inputs], lay(normal(*shape).to(dtype))
 
@@ -161,6 +164,13 @@ def _gated_deltanet(batch: int, length: int, heads: int, width: int, normal: Any
     return [nnf.normalize(q, dim=-1) / width**0.5, nnf.normalize(k, dim=-1), v, beta, log_decay]
 
 
+def _kimi_delta(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """Decays of a layer at initialisation: of each head its own strength, of each channel its own step size."""
+    *rest, _ = _gated_deltanet(batch, length, heads, width, normal)
+    strength = torch.linspace(1, 16, heads, device=rest[0].device)[:, None]
+    return [*rest, -strength * nnf.softplus(normal(batch, length, heads, width) - 4)]
+
+
 def _deltanet(*shape: Any) -> list[Tensor]:
     return _gated_deltanet(*shape)[:4]
 
@@ -229,14 +239,22 @@ CASES = {
             ("q", "k", "v", "beta", "log_decay"),
             _gated_deltanet,
             _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], x[4], backend=backend)),
-            delta,
+            delta(),
+        ),
+        Case(
+            "kimi-delta",
+            ("q", "k", "v", "beta", "log_decay"),
+            _kimi_delta,
+            _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], x[4], backend=backend)),
+            delta(by_channel=True),
+            (6, 17),  # decays are fp32
         ),
         Case(
             "deltanet",
             ("q", "k", "v", "beta"),
             _deltanet,
             _own(lambda x, backend: gated_delta(x[0], x[1], x[2], x[3], backend=backend)),
-            delta,
+            delta(),
         ),
         Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
     )

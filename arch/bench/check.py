@@ -24,7 +24,7 @@ from .measure import RoundedProducts, device, failed, gradients, measure, relati
 
 SHORT, LONG = (1, 500, 8, 128), (4, 8192, 8, 128)  # rows, tokens, heads, width of a head: of errors, and of times
 CHECKED = (
-    *("hgrn2-silu", "hgrn2-far", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "gated-deltanet"),
+    *("hgrn2-silu", "hgrn2-far", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "gated-deltanet", "kimi-delta"),
     *("hgrn1", "mamba1", "tpe"),
 )
 # Kernels are wrong from so many times the error of PyTorch's products with the same roundings on, and from so much on:

@@ -42,12 +42,17 @@ def gated(batch: int, length: int, heads: int, width: int) -> tuple[float, float
     return forward, 3 * forward
 
 
-def delta(batch: int, length: int, heads: int, width: int) -> tuple[float, float]:
-    """Of `gated_delta` with decays by head: q k^T, k k^T, scores of the rows written, W S, q S and k^T U; not the
+def delta(by_channel: bool = False) -> Products:
+    """Of `gated_delta`: q k^T and k k^T, by channel by halves, scores of the rows written, W S, q S and k^T U; not the
     solve, whose gradient is a product of the whole square. The first state has no gradient, the last no reader."""
-    tokens, state = batch * length * heads, batch * heads * CHUNK * width * width
-    forward = tokens * (6.0 * CHUNK * width + 6 * width * width)
-    return forward, 3 * forward + tokens * 4 * CHUNK * width - 6 * state
+
+    def products(batch: int, length: int, heads: int, width: int) -> tuple[float, float]:
+        tokens, state = batch * length * heads, batch * heads * CHUNK * width * width
+        scores = 2.0 * (CHUNK - 1) if by_channel else 4.0 * CHUNK
+        forward = tokens * ((scores + 2 * CHUNK) * width + 6 * width * width)
+        return forward, 3 * forward + tokens * 4 * CHUNK * width - 6 * state
+
+    return products
 
 
 def selective(states: int) -> Products:

@@ -17,7 +17,7 @@ KINDS = (
     ("optimizer", ("adam",)),
     (
         "sequence kernels",
-        ("gated_", "decay_", "delta_", "rotary_", "activate", "carry", "scan", "selective", "filter"),
+        ("gated_", "decay_", "delta_", "channel_", "rotary_", "activate", "carry", "scan", "selective", "filter"),
     ),
 )
 

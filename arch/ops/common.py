@@ -295,12 +295,14 @@ def carry_states(state: Tensor, decays: Sequence[Tensor], updates: Sequence[Tens
 
 
 def lost_by_rounding(initial: Tensor, d_final: Tensor, whole: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
-    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H]. whole: its decay [B H].
+    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H]. whole: its decay [B H]; by
+    channel [B, T, H, d_k], [B, 1, H, d_k] and [B H, d_k].
 
     Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
     `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
     """
-    lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
+    axes = (2, 3) if whole.dim() == 1 else (3,)
+    lost = (initial * d_final).sum(axes) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum(axes)
     return (lost * whole.view_as(lost)).unsqueeze(1)
 
 

@@ -57,9 +57,7 @@ def gated_delta(
         initial_state=(initial_state, "BHKV"),
     )
     dtype = accumulator(q, k, v, beta, log_decay)
-    by_channel = log_decay is not None and log_decay.dim() == 4
-    obstacle = "the delta rule with decays by channel has none" if by_channel else crowded(v)
-    chosen = choose_backend(backend, v, (q.shape[-1], v.shape[-1]), dtype, obstacle)
+    chosen = choose_backend(backend, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
     beta = beta.to(dtype)
     if document_starts is not None:
         log_decay = cut(torch.zeros_like(beta) if log_decay is None else log_decay, document_starts)
@@ -85,6 +83,7 @@ def _by_kernels(
     height, width, dtype = q.shape[-1], v.shape[-1], v.dtype
     state = None if state is None else kernel_width(state.float(), 2)
     q, k, v = (kernel_width(x) for x in (q, k, v))
+    log_decay = kernel_width(log_decay) if log_decay is not None and log_decay.dim() == 4 else log_decay
     out, last = attend(q, k, v, beta, log_decay, state, chunk_size)
     return without_padding(out, width).to(dtype), without_padding(last, height, width)
 

@@ -44,6 +44,7 @@ def compiled(name, width, capability, folder, **sizes):
         "cosformer2-silu",
         "mamba2",
         "gated-deltanet",
+        "kimi-delta",
         "deltanet",
         "hgrn1",
         "hgrn1-complex",

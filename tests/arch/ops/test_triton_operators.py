@@ -23,7 +23,7 @@ from .kernels import DEVICE, GPU, Decay
 GPUS = torch.cuda.device_count()
 RUNS = [] if GPU else ["runs of angles"]  # whose rows in fp32 are too narrow for a GPU's copy engine
 OPERATIONS = (
-    *("decay step", "gated tied", "gated logits", "delta none", "delta head"),
+    *("decay step", "gated tied", "gated logits", "delta none", "delta head", "delta channel"),
     *("filter", "scan real", "scan constant", "selective", "angles"),
 )
 
@@ -172,7 +172,7 @@ def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    "operation", [decay_attention, gated_attention, gated_delta, causal_filter, selective_scan, scan]
+    "operation", [decay_attention, gated_attention, gated_delta, "by channel", causal_filter, selective_scan, scan]
 )
 def test_flops_are_the_chunk_backends(operation, packed):
     """As torch's counter has them, forward and backward, at the chunk size asked for."""
@@ -183,10 +183,12 @@ def test_flops_are_the_chunk_backends(operation, packed):
         decay_attention: lambda: (q, k, v),
         gated_attention: lambda: (q, k, v, -k.abs()),
         gated_delta: lambda: (q, k, v, k[..., 0].abs(), -q[..., 0].abs()),
+        "by channel": lambda: (q, k, v, k[..., 0].abs(), -q.abs()),
         causal_filter: lambda: (a, b[0, :6], rates[0]),
         selective_scan: lambda: (a.abs(), rates.clone().requires_grad_(), b, c, d),
         scan: lambda: (-a.abs(), b),
     }[operation]
+    operation = gated_delta if operation == "by channel" else operation
     options = {"chunk_size": 16, "document_starts": (torch.arange(41, device=DEVICE) == 9)[None] if packed else None}
 
     def count(backend):

@@ -30,6 +30,31 @@ def finely(a, b, EXACT: tl.constexpr):
 
 
 @triton.jit
+def many_products(a, b, EXACT: tl.constexpr):
+    """a @ b of several matrices, fp32, of operands of `operand`."""
+    if EXACT:
+        return tl.dot(a, b, input_precision="tf32x3")
+    else:
+        return tl.dot(a, b)
+
+
+@triton.jit
+def on_diagonal(x, COUNT: tl.constexpr, SUB: tl.constexpr):
+    """[COUNT SUB, COUNT SUB] with the blocks x [COUNT, SUB, SUB] on its diagonal."""
+    number = tl.arange(0, COUNT)
+    own = number[:, None, None, None] == number[None, None, :, None]
+    return tl.reshape(tl.where(own, x[:, :, None, :], 0.0), [COUNT * SUB, COUNT * SUB])
+
+
+@triton.jit
+def diagonal_of(x, COUNT: tl.constexpr, SUB: tl.constexpr):
+    """The blocks [COUNT, SUB, SUB] on the diagonal of x."""
+    number = tl.arange(0, COUNT)
+    own = number[:, None, None, None] == number[None, None, :, None]
+    return tl.sum(tl.where(own, tl.reshape(x, [COUNT, SUB, COUNT, SUB]), 0.0), 2)
+
+
+@triton.jit
 def joins(rows, columns, level: tl.constexpr):
     """Where a lower block of 2^level rows joins it to the block before it, of pairs of blocks."""
     return ((rows >> level) == (columns >> level) + 1) & ((rows >> level) % 2 == 1)
@@ -48,9 +73,7 @@ def inverse_of(
     for level in tl.static_range(1, SUBLEVELS):
         below = tl.dot(found, tl.where(joins(row, column, level), blocks, 0.0), input_precision="tf32x3")
         found -= tl.dot(below, found, input_precision="tf32x3")
-    number = tl.arange(0, C // SUB)
-    own = number[:, None, None, None] == number[None, None, :, None]
-    found = tl.reshape(tl.where(own, found[:, :, None, :], 0.0), [C, C])
+    found = on_diagonal(found, C // SUB, SUB)
     for level in tl.static_range(SUBLEVELS, LEVELS):
         below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT)
         found -= finely(below, found, EXACT)
@@ -105,14 +128,15 @@ def between(table, size, place, rows, C: tl.constexpr, FAST: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N"])
 def delta_operands(
-    q, k, v, beta, log_decay, table, w, u, scores, keys, through, T, H, N, QS, KS, VS,
+    q, k, leaving, v, beta, log_decay, table, lower, w, u, scores, keys, through, T, H, N, QS, KS, VS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
-    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, EXACT: tl.constexpr,
+    LEVELS: tl.constexpr, SUBLEVELS: tl.constexpr, DECAY: tl.constexpr, CHANNEL: tl.constexpr, EXACT: tl.constexpr,
     FAST: tl.constexpr,
 ):  # fmt: skip
     """Of a chunk: w = M diag(b g) K and keys = M^T diag(e) K [B H, N, C, DK], u = (M diag(b) V)^T [.., DV, C], scores P
     and through = P M [.., C, C]; with DECAY table [4, B H, N, C], fp32: sums of log2 decays up to each row, of whole
-    numbers and of the rest, then g and e."""
+    numbers and of the rest, then g and e. CHANNEL: scores and lower, A, are given; k is diag(g) K and leaving
+    diag(e) K."""
     bh, chunk = tl.program_id(0), tl.program_id(1)
     batch, head = bh // H, bh % H
     index = bh.to(tl.int64) * N + chunk
@@ -122,47 +146,49 @@ def delta_operands(
     vector = (batch.to(tl.int64) * T + row + rows) * H + head
     b = tl.load(beta + vector, mask=inside, other=0.0)
     counted = rows[:, None] >= rows[None, :]
-    if DECAY:
-        x = tl.maximum(tl.load(log_decay + vector, mask=inside, other=0.0) * LOG2E, LOWEST)
-        whole = tl.floor(x + 0.5)
-        rest = tl.cumsum(x - whole, 0)
-        whole = tl.cumsum(whole, 0)
-        last = rows == C - 1
-        end = tl.sum(tl.where(last, whole, 0.0)) - whole + (tl.sum(tl.where(last, rest, 0.0)) - rest)
-        enter, leave = power(whole + rest, FAST), power(tl.minimum(end, 0.0), FAST)
-        size = tl.num_programs(0).to(tl.int64) * N * C
-        place = table + index * C + rows
-        tl.store(place, whole)
-        tl.store(place + size, rest)
-        tl.store(place + 2 * size, enter)
-        tl.store(place + 3 * size, leave)
-        sums = (whole[:, None] - whole[None, :]) + (rest[:, None] - rest[None, :])
-        weights = tl.where(counted, power(tl.minimum(sums, 0.0), FAST), 0.0)
+    if CHANNEL:
+        below = own_tile(lower, index, 0, 0, C, C, C, C, False)
+        near = diagonal_of(below, C // SUB, SUB)
+        score = own_tile(scores, index, 0, 0, C, C, C, C, False)
     else:
-        weights = tl.where(counted, 1.0, 0.0)
-    same, score = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
-    near = tl.zeros([C // SUB, SUB, SUB], tl.float32)
-    for first in tl.static_range(0, DK, BK):
-        x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
-        same += product(x, tl.trans(x), EXACT)
-        blocks = tl.reshape(operand(x, EXACT), [C // SUB, SUB, BK])
-        if EXACT:
-            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)), input_precision="tf32x3")
+        if DECAY:
+            x = tl.maximum(tl.load(log_decay + vector, mask=inside, other=0.0) * LOG2E, LOWEST)
+            whole = tl.floor(x + 0.5)
+            rest = tl.cumsum(x - whole, 0)
+            whole = tl.cumsum(whole, 0)
+            last = rows == C - 1
+            end = tl.sum(tl.where(last, whole, 0.0)) - whole + (tl.sum(tl.where(last, rest, 0.0)) - rest)
+            enter, leave = power(whole + rest, FAST), power(tl.minimum(end, 0.0), FAST)
+            size = tl.num_programs(0).to(tl.int64) * N * C
+            place = table + index * C + rows
+            tl.store(place, whole)
+            tl.store(place + size, rest)
+            tl.store(place + 2 * size, enter)
+            tl.store(place + 3 * size, leave)
+            sums = (whole[:, None] - whole[None, :]) + (rest[:, None] - rest[None, :])
+            weights = tl.where(counted, power(tl.minimum(sums, 0.0), FAST), 0.0)
         else:
-            near += tl.dot(blocks, tl.permute(blocks, (0, 2, 1)))
-        y = chunk_tile(q, batch, row, head * DK + first, rows, T, QS, C, BK, False)
-        score += product(y, tl.trans(x), EXACT)
-    score = operand(score * weights, EXACT)
-    lower = tl.where(rows[:, None] > rows[None, :], same * weights * b[:, None], 0.0)
-    near *= tl.reshape(b, [C // SUB, SUB])[:, :, None]
-    if DECAY:
-        wholes, rests = tl.reshape(whole, [C // SUB, SUB]), tl.reshape(rest, [C // SUB, SUB])
-        sums = (wholes[:, :, None] - wholes[:, None, :]) + (rests[:, :, None] - rests[:, None, :])
-        near *= power(tl.minimum(sums, 0.0), FAST)
-    within = tl.arange(0, SUB)
-    near = tl.where(within[None, :, None] > within[None, None, :], near, 0.0)
-    solved = inverse_of(lower, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT)
-    store_own(scores, score, index, 0, C, C, C, False)
+            weights = tl.where(counted, 1.0, 0.0)
+        same, score = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+        near = tl.zeros([C // SUB, SUB, SUB], tl.float32)
+        for first in tl.static_range(0, DK, BK):
+            x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
+            same += product(x, tl.trans(x), EXACT)
+            blocks = tl.reshape(operand(x, EXACT), [C // SUB, SUB, BK])
+            near += many_products(blocks, tl.permute(blocks, (0, 2, 1)), EXACT)
+            y = chunk_tile(q, batch, row, head * DK + first, rows, T, QS, C, BK, False)
+            score += product(y, tl.trans(x), EXACT)
+        score = operand(score * weights, EXACT)
+        store_own(scores, score, index, 0, C, C, C, False)
+        below = tl.where(rows[:, None] > rows[None, :], same * weights * b[:, None], 0.0)
+        near *= tl.reshape(b, [C // SUB, SUB])[:, :, None]
+        if DECAY:
+            wholes, rests = tl.reshape(whole, [C // SUB, SUB]), tl.reshape(rest, [C // SUB, SUB])
+            sums = (wholes[:, :, None] - wholes[:, None, :]) + (rests[:, :, None] - rests[:, None, :])
+            near *= power(tl.minimum(sums, 0.0), FAST)
+        within = tl.arange(0, SUB)
+        near = tl.where(within[None, :, None] > within[None, None, :], near, 0.0)
+    solved = inverse_of(below, near, rows, C, SUB, LEVELS, SUBLEVELS, EXACT)
     store_own(through, product(score, solved, EXACT), index, 0, C, C, C, False)
     given = solved * b[None, :]
     for first in tl.static_range(0, DV, BV):
@@ -173,21 +199,24 @@ def delta_operands(
         solved *= leave[:, None]
     places = rows[:, None] * DK + tl.arange(0, BK)[None, :]
     for first in tl.static_range(0, DK, BK):
-        if DK > BK:
+        if CHANNEL or DK > BK:
             x = chunk_tile(k, batch, row, head * DK + first, rows, T, KS, C, BK, False)
         to = index * C * DK + first + places
         tl.store(w + to, product(given, x, EXACT).to(w.dtype.element_ty))
+        if CHANNEL:
+            x = chunk_tile(leaving, batch, row, head * DK + first, rows, T, KS, C, BK, False)
         tl.store(keys + to, product(tl.trans(solved), x, EXACT).to(keys.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["T", "N"])
 def delta_run(
     q, k, w, u, scores, table, initial, states, written, out, final, T, H, N, QS, KS, OS,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, START: tl.constexpr,
-    EXACT: tl.constexpr, TMA: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
+    CHANNEL: tl.constexpr, START: tl.constexpr, EXACT: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """TILE columns of out [B, T, H, DV]; states [B H, N, DV, DK] before every chunk; written R^T [B H, N, DV, C], which
-    may be u; final [B H, DK, DV], as initial, with START."""
+    may be u; final [B H, DK, DV], as initial, with START. CHANNEL: q is diag(g) Q, k diag(e) K, and table has w
+    [B H, N, DK]."""
     tile, bh = tl.program_id(0), tl.program_id(1)
     batch, head = bh // H, bh % H
     bh = bh.to(tl.int64)
@@ -202,14 +231,20 @@ def delta_run(
         # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
         leaves = decays + tl.num_programs(1).to(tl.int64) * N * C
-        next_enter, next_leave, next_through = tl.load(decays + rows), tl.load(leaves + rows), tl.load(decays + C - 1)
+        next_enter, next_leave, next_decay = tl.load(decays + rows), tl.load(leaves + rows), tl.load(decays + C - 1)
+    if CHANNEL:
+        decays = table + bh * N * DK + tl.arange(0, DK)
+        next_decay = tl.load(decays)
     for chunk in range(0, N):
         index, row = bh * N + chunk, chunk * C
         if DECAY:
-            enter, leave, through = next_enter, next_leave, next_through
+            enter, leave, decay = next_enter, next_leave, next_decay
             ahead = tl.minimum(chunk + 1, N - 1) * C
             next_enter, next_leave = tl.load(decays + ahead + rows), tl.load(leaves + ahead + rows)
-            next_through = tl.load(decays + ahead + C - 1)
+            next_decay = tl.load(decays + ahead + C - 1)
+        if CHANNEL:
+            decay = next_decay
+            next_decay = tl.load(decays + tl.minimum(chunk + 1, N - 1) * DK)
         kept = operand(state, EXACT)
         store_own(states, kept, index, first, DV, DK, TILE, TMA)
         x = own_tile(w, index, 0, 0, C, DK, C, DK, TMA)
@@ -229,8 +264,10 @@ def delta_run(
             place = out + (batch.to(tl.int64) * T + row) * OS + head * DV
             store_rows(place, tl.trans(result), rows, rows < T - row, OS, first, TILE)
         if DECAY:
-            state *= through
+            state *= decay
             right = operand(added * leave[None, :], EXACT)
+        if CHANNEL:
+            state *= decay[None, :]
         x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
         state += product(right, x, EXACT)
     tl.store(final + bh * DK * DV + block, state)
@@ -239,11 +276,12 @@ def delta_run(
 @triton.jit(do_not_specialize=["T", "N"])
 def delta_run_back(
     q, k, d_out, keys, through, beta, table, d_final, d_states, solved, d_initial, T, H, N, QS, KS, OS,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, START: tl.constexpr,
-    EXACT: tl.constexpr, TMA: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
+    CHANNEL: tl.constexpr, START: tl.constexpr, EXACT: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Backwards in time: d_states [B H, N, DV, DK], the gradients of the states behind every chunk, and solved, Z^T
-    [B H, N, DV, C]; from d_final [B H, DK, DV], with START, to d_initial."""
+    [B H, N, DV, C]; from d_final [B H, DK, DV], with START, to d_initial. CHANNEL: q is diag(g) Q, k diag(g) K, and
+    table has w [B H, N, DK]."""
     tile, bh = tl.program_id(0), tl.program_id(1)
     batch, head = bh // H, bh % H
     bh = bh.to(tl.int64)
@@ -258,7 +296,10 @@ def delta_run_back(
     next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
     if DECAY:
         decays = table + (2 * tl.num_programs(1).to(tl.int64) + bh) * N * C
-        next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+        next_enter, next_decay = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+    if CHANNEL:
+        decays = table + bh * N * DK + tl.arange(0, DK)
+        next_decay = tl.load(decays + (N - 1) * DK)
     for step in range(0, N):
         chunk = N - 1 - step
         index, row = bh * N + chunk, chunk * C
@@ -266,8 +307,11 @@ def delta_run_back(
         ahead = tl.maximum(row - C, 0)
         next_b = tl.load(beta + vectors + (ahead + rows).to(tl.int64) * H, mask=rows < T - ahead, other=0.0)
         if DECAY:
-            enter, through_chunk = next_enter, next_through
-            next_enter, next_through = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+            enter, decay = next_enter, next_decay
+            next_enter, next_decay = tl.load(decays + ahead + rows), tl.load(decays + ahead + C - 1)
+        if CHANNEL:
+            decay = next_decay
+            next_decay = tl.load(decays + tl.maximum(chunk - 1, 0) * DK)
         kept = operand(state, EXACT)
         store_own(d_states, kept, index, first, DV, DK, TILE, TMA)
         y = tl.trans(chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, TILE, TMA))
@@ -278,12 +322,43 @@ def delta_run_back(
         if DECAY:
             b *= enter
             y = operand(y.to(tl.float32) * enter[None, :], EXACT)
-            state *= through_chunk
+            state *= decay
+        if CHANNEL:
+            state *= decay[None, :]
         x = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
         state += product(y, x, EXACT)
         x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
         state -= product(operand(found * b[None, :], EXACT), x, EXACT)
     tl.store(d_initial + bh * DK * DV + block, state)
+
+
+@triton.jit
+def state_gradients(
+    d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    EXACT: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """dO R^T and Z R^T [C, C]; of BK channels dO S^T, Z S^T and R dS'^T [C, BK], and S times dS' summed over the
+    values [BK], with DECAY."""
+    of_p, of_a = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
+    of_q, of_k, leaving = (
+        tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32),
+    )  # fmt: skip
+    spanning = tl.zeros([BK], tl.float32)
+    for first in tl.range(0, DV, BV, num_stages=STAGES):
+        y = chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, BV, TMA)
+        r = own_tile(written, index, first, 0, DV, C, BV, C, TMA)
+        z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA))
+        s = own_tile(states, index, first, channel, DV, DK, BV, BK, TMA)
+        ds = own_tile(d_states, index, first, channel, DV, DK, BV, BK, TMA)
+        of_p += product(y, r, EXACT)
+        of_a += product(z, r, EXACT)
+        of_q += product(y, s, EXACT)
+        of_k += product(z, s, EXACT)
+        leaving += product(tl.trans(r), ds, EXACT)
+        if DECAY:
+            spanning += tl.sum(s.to(tl.float32) * ds.to(tl.float32), 0)
+    return of_p, of_a, of_q, of_k, leaving, spanning
 
 
 @triton.jit(do_not_specialize=["T", "N"])
@@ -307,24 +382,10 @@ def delta_gradients(
     inside = rows < T - row
     channel = tile * BK
     vector = (batch.to(tl.int64) * T + row + rows) * H + head
-    of_p, of_a = tl.zeros([C, C], tl.float32), tl.zeros([C, C], tl.float32)
-    of_q, of_k, leaving = (
-        tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32), tl.zeros([C, BK], tl.float32),
+    of_p, of_a, of_q, of_k, leaving, spanning = state_gradients(
+        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS,
+        C, DK, DV, BK, BV, DECAY, EXACT, TMA, STAGES,
     )  # fmt: skip
-    spanning = 0.0
-    for first in tl.range(0, DV, BV, num_stages=STAGES):
-        y = chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, BV, TMA)
-        r = own_tile(written, index, first, 0, DV, C, BV, C, TMA)
-        z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA))
-        s = own_tile(states, index, first, channel, DV, DK, BV, BK, TMA)
-        ds = own_tile(d_states, index, first, channel, DV, DK, BV, BK, TMA)
-        of_p += product(y, r, EXACT)
-        of_a += product(z, r, EXACT)
-        of_q += product(y, s, EXACT)
-        of_k += product(z, s, EXACT)
-        leaving += product(tl.trans(r), ds, EXACT)
-        if DECAY:
-            spanning += tl.sum(s.to(tl.float32) * ds.to(tl.float32))
     b = tl.load(beta + vector, mask=inside, other=0.0)
     if DECAY:
         size = tl.num_programs(2).to(tl.int64) * N * C
@@ -355,7 +416,7 @@ def delta_gradients(
         # of the rounded numbers that the products have, so that what a pair adds and takes is the same
         found = y.to(tl.float32) * of_q + given.to(tl.float32) * inner - key * (b[:, None] * of_k + others)
         found = tl.sum(found, 1)
-        behind = tl.sum(tl.sum(key * leaving, 1), 0) + spanning * tl.load(decays + C - 1)
+        behind = tl.sum(tl.sum(key * leaving, 1), 0) + tl.sum(spanning, 0) * tl.load(decays + C - 1)
         tl.store(d_decay + share, tl.cumsum(found, 0, reverse=True) + behind, mask=inside)
     for share_of_v in range(tile, DV // BV, DK // BK):
         first = share_of_v * BV
