@@ -73,9 +73,11 @@ def make_plan(
     """
     jobs: list[ArrayJob] = []
     profile, request = estimator.profile, study.jobs.of_kind
+    evaluator = estimator.of_kind("eval")
     if corpus:
-        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus"), text_bytes), ((),)))
-    trains = _trainings([need for need in needs if need.train], study, estimator, max_array_size)
+        single = estimator.of_kind("corpus").single("corpus", request("corpus"), text_bytes)
+        jobs.append(ArrayJob("corpus", "corpus", single, ((),)))
+    trains = _trainings([need for need in needs if need.train], study, estimator.of_kind("train"), max_array_size)
     if corpus:
         trains = [job if job.after else replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
@@ -88,16 +90,17 @@ def make_plan(
         """Of one checkpoint of the runs of a kind."""
         run = example_of[kind]
         n_tokens = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
-        return estimator.evaluate(run, n_tokens, study.evaluation.batch_rows, eval_request)
+        return evaluator.evaluate(run, n_tokens, study.evaluation.batch_rows, eval_request)
 
     for index, job in enumerate(trains):
-        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, eval_request.minutes, estimator))
+        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, eval_request.minutes, evaluator))
     later = tuple(("corpus", "afterok") for _ in range(corpus))
-    for job in eval_arrays([need for need in needs if not need.train], evaluation, estimator, max_array_size):
+    for job in eval_arrays([need for need in needs if not need.train], evaluation, evaluator, max_array_size):
         jobs.append(replace(job, name=f"eval-{sum(earlier.kind == 'eval' for earlier in jobs)}", after=later))
     if finish:
         before = tuple((job.name, "afterany") for job in jobs)
-        jobs.append(ArrayJob("finish", "finish", estimator.single("finish", request("finish")), ((),), None, before))
+        single = estimator.of_kind("finish").single("finish", request("finish"))
+        jobs.append(ArrayJob("finish", "finish", single, ((),), None, before))
     return JobPlan(study.name, str(study.directory.absolute()), tuple(_throttled(jobs, profile.max_running)))
 
 

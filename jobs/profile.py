@@ -35,6 +35,7 @@ partition: gpu
 by_kind:                    # what one kind of job (corpus, train, eval, finish) has instead
   corpus: {partition: cpu, sbatch: []}
   finish: {partition: cpu, sbatch: []}
+  # eval: {partition: shared, whole_nodes: false, max_hours: 4}  # other nodes and limits too
 
 setup: [module load cuda]   # shell lines before anything else; a job ends where they fail
 environment: {NCCL_SOCKET_IFNAME: ib0}
@@ -115,7 +116,9 @@ def _known() -> str:
 
 
 def _checked(profile: Cluster, where: str) -> Cluster:
-    """`profile` where its keys go together."""
+    """`profile` where its keys go together, for every kind of job."""
+    for kind in profile.by_kind:
+        _checked(profile.of_kind(kind).model_copy(update={"by_kind": {}}), f"{where}: by_kind.{kind}")
     if profile.gpus_per_node and profile.gpu == "cpu":
         raise InputError(
             f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU, or leave out one of the two"

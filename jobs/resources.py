@@ -53,6 +53,10 @@ class ResourceEstimator:
     profile: Cluster
     factors: Mapping[Kind, Measured] = field(default_factory=dict)
 
+    def of_kind(self, kind: str) -> ResourceEstimator:
+        """For jobs of a kind, where the profile gives that another partition."""
+        return replace(self, profile=self.profile.of_kind(kind))
+
     def train(self, run: RunSpec, asked: ResourceRequest, world_size: int | None = None) -> ResourceEstimate:
         """world_size: the number of processes that a branch needs. Raises InputError where no node, or no number of
         processes, can do it."""

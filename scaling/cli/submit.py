@@ -252,9 +252,10 @@ class Draft:
 
     def _expected(self) -> str:
         """What the elements take together; the column of the table is of the longest element."""
-        profile, on_gpus, texts = self.profile, self.profile.gpus_per_node > 0, []
+        texts = []
         for kind, what in (("train", "training"), ("eval", "evaluations")):
-            held_s, used_s = 0.0, 0.0
+            profile, held_s, used_s = self.profile.of_kind(kind), 0.0, 0.0
+            on_gpus = profile.gpus_per_node > 0
             for job in (job for job in self.plan.jobs if job.kind == kind):
                 resources, cpus = job.resources, 1 if on_gpus else job.resources.cpus_per_task
                 used_s += job.work_s * resources.world_size * cpus

@@ -33,30 +33,6 @@ KINDS = ("corpus", "train", "eval", "finish")  # of jobs on a cluster
 Kind = Annotated[str, one_of("kind of job", KINDS)]
 
 
-class Nodes(Section):
-    """The nodes of a cluster."""
-
-    nodes: Count
-    """The largest number of nodes of a job."""
-    cpus_per_node: Count
-    """CPU cores of a node."""
-    gpus_per_node: Index = 0
-    """GPUs of a node; with 0 runs train on CPUs."""
-    memory_gb_per_node: Gigabytes | None = None
-    """Memory of a node; null leaves the partition's default as it is."""
-    gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"
-    """The kind of GPU: its peak and its memory decide times and sizes."""
-    memory_gb_per_gpu: Gigabytes | None = None
-    """Memory of a GPU, where its kind comes with several; null takes the kind's."""
-    gpu_type: Word | None = None
-    """The GPU's name in SLURM, where a job must give it."""
-    ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
-    """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
-    whole_nodes: Flag = False
-    """Whether the site gives nodes as a whole: runs, and evaluations, that need a part of one are then side by side on
-    it."""
-
-
 class JobOptions(Section):
     """What jobs ask SLURM for and how they start: of a profile, or of one kind of job."""
 
@@ -81,9 +57,39 @@ class JobOptions(Section):
     """Words before python, such as `[apptainer, exec, --nv, image.sif]`."""
 
 
-class Cluster(JobOptions, Nodes):
+class Partition(JobOptions):
+    """What jobs of a kind ask for, and the nodes that they get."""
+
+    nodes: Count = 1
+    """The largest number of nodes of a job."""
+    cpus_per_node: Count = 1
+    """CPU cores of a node."""
+    gpus_per_node: Index = 0
+    """GPUs of a node; with 0 runs train on CPUs."""
+    memory_gb_per_node: Gigabytes | None = None
+    """Memory of a node; null leaves the partition's default as it is."""
+    gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"
+    """The kind of GPU: its peak and its memory decide times and sizes."""
+    memory_gb_per_gpu: Gigabytes | None = None
+    """Memory of a GPU, where its kind comes with several; null takes the kind's."""
+    gpu_type: Word | None = None
+    """The GPU's name in SLURM, where a job must give it."""
+    ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
+    """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
+    whole_nodes: Flag = False
+    """Whether the site gives nodes as a whole: runs, and evaluations, that need a part of one are then side by side on
+    it."""
+    max_hours: Hours = 24.0
+    """The partition's time limit; a longer run saves its state and is queued again."""
+
+
+class Cluster(Partition):
     """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
 
+    nodes: Count
+    """The largest number of nodes of a job."""
+    cpus_per_node: Count
+    """CPU cores of a node."""
     python: Line | None = None
     """The Python of the jobs; null takes the one that submits."""
     mfu: Annotated[Number, Field(ge=1e-6, le=1)] = 0.4
@@ -91,8 +97,6 @@ class Cluster(JobOptions, Nodes):
     measured speed."""
     target_hours: Hours = 24.0
     """A run gets more GPUs until it is expected to finish within this time."""
-    max_hours: Hours = 24.0
-    """The partition's time limit; a longer run saves its state and is queued again."""
     time_factor: Annotated[Number, Field(ge=1, le=1000)] = 1.5
     """A job's time limit, as a multiple of the expected time."""
     pack_minutes: Index = 15
@@ -116,9 +120,9 @@ class Cluster(JobOptions, Nodes):
     are compiled there; null reads the corpus where it is."""
     templates: FilePath | None = None
     """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
-    by_kind: dict[Kind, JobOptions] = {}
-    """Options of one kind of job (corpus, train, eval, finish) in place of the profile's, such as
-    `corpus: {partition: cpu, constraint: null, container: []}`."""
+    by_kind: dict[Kind, Partition] = {}
+    """Options and nodes of one kind of job (corpus, train, eval, finish) in place of the profile's, such as
+    `corpus: {partition: cpu, constraint: null, container: []}` or `eval: {partition: shared, whole_nodes: false}`."""
 
     def of_kind(self, kind: str) -> Cluster:
         """The profile as jobs of a kind see it."""

@@ -115,6 +115,17 @@ def test_short_runs_share_an_element_and_pack_minutes_0_keeps_them_apart(tmp_pat
     assert {job.throttle for job in few.jobs if job.kind in ("train", "eval")} == {1}
 
 
+def test_evaluations_of_another_partition_have_its_nodes_and_limit():
+    spec = load_study("cluster")
+    shared = {"partition": "shared", "whole_nodes": False, "gpus_per_node": 2, "cpus_per_node": 32, "max_hours": 2.0}
+    plan = planned(spec, to_train(spec), Cluster(**GPUS, whole_nodes=True, by_kind={"eval": shared}))
+    assert {job.resources.gpus_per_node for job in by_kind(plan, "train")} == {8}
+    for job in by_kind(plan, "eval"):
+        resources = job.resources
+        assert (resources.gpus_per_node, resources.cpus_per_task, resources.at_once) == (1, 16, 1)
+        assert resources.minutes <= 120
+
+
 def test_runs_of_a_whole_node_are_side_by_side():
     """Of cluster.yaml: 16 of 24 runs ask for one GPU. Whoever is free takes the next run, within the longest's time."""
     spec = load_study("cluster")

@@ -48,6 +48,10 @@ def test_where_profiles_lie(tmp_path, config):
         ("{nodes: many, cpus_per_node: 1}", "nodes: must be a valid integer, not 'many'"),
         ("{nodes: 1, cpus_per_node: 1, gpu: h10}", "unknown device 'h10'.*did you mean 'h100'"),
         ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition: 'a b' holds a character that is not al"),
+        (
+            "{nodes: 1, cpus_per_node: 8, by_kind: {eval: {gpus_per_node: 9}}}",
+            "by_kind.eval: cpus_per_node=8 is less than gpus_per_node=9",
+        ),
         ("{nodes: 1, cpus_per_node: 1, by_kind: {trein: {}}}", "unknown kind of job 'trein'.*did you mean 'train'"),
         ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
         ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),

@@ -5,7 +5,8 @@ import pytest
 from scaling.cli.forecast import Waiting, trainable
 from scaling.cli.request import Request
 from scaling.study.spec import load_study
-from tests.scaling.cli.test_forecast import STUDY, command, refused
+from tests.commands import invoke, printed, refusal_of
+from tests.scaling.cli.test_forecast import STUDY
 
 UNRATED = "\noverrides: {by_run: {llama/55k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
 WITHOUT_RATE = "forecast: 2 runs have no learning rate and are not trained (llama-55k-c64-s5: "
@@ -26,15 +27,15 @@ def test_the_grid_is_trained_without_forecast_runs_that_have_no_rate(study):
     assert [run.run_id for run in Waiting.of(request).for_rate] == [f"llama-55k-c64-s{seed}" for seed in (5, 6)]
     assert not Waiting.of(request).for_prediction and [run.role for run in trainable(request)] == ["grid"] * 3
     request.check_rates()
-    output = command("train", path, *out)
+    output = invoke("train", path, *out).output
     assert (
         "train: 3 of 3 runs to do" in output
         and WITHOUT_RATE in output
         and "rates.json is not there yet); `scaling sweep " in output
     )
-    assert all(WITHOUT_RATE in command(name, path, *out) for name in ("plan", "status"))
-    assert "2 forecast runs without a learning rate" in command(
+    assert all(WITHOUT_RATE in invoke(name, path, *out).output for name in ("plan", "status"))
+    assert "2 forecast runs without a learning rate" in printed(
         "submit", path, *out, "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"
     )
-    assert "none of its forecast runs has a learning rate: " in refused("predict", path, *out)
+    assert "none of its forecast runs has a learning rate: " in refusal_of("predict", path, *out)
     assert not list(out[1].rglob("predictions.json"))
