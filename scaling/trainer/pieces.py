@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +93,11 @@ class Pieces:
 
     def read(self, part: Part, what: str, tensor: Tensor) -> None:
         """Fill the elements of `part` in `tensor`, which is its `flat` or of that shape. Raises InputError where one is
-        missing."""
+        missing, or there twice."""
         target, end, n_read = part.of(tensor), part.start + part.length, 0
-        for first, values in self._parts.get(part.name, {}).get(what, ()):
+        for first, values in sorted(self._parts.get(part.name, {}).get(what, ()), key=itemgetter(0)):
             low, high = max(part.start, first), min(end, first + values.get_shape()[0])
-            if low < high:
+            if low == part.start + n_read < high:
                 target[low - part.start : high - part.start].copy_(values[low - first : high - first])
                 n_read += high - low
         if n_read != part.length:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from arch.errors import InputError
@@ -20,6 +21,7 @@ from scaling.rundir.directory import RunDir
 from scaling.rundir.launcher import Ranks
 from scaling.rundir.prepare import check_run
 from scaling.trainer.engine import start_distributed
+from scaling.trainer.pieces import Part, Pieces
 from scaling.trainer.state import load_state, save_state
 
 from ..small_runs import BATCH, make_run, train, train_here
@@ -97,6 +99,13 @@ def test_a_state_of_other_parameters_or_with_a_gap_is_refused(tmp_path: Path) ->
     piece.write_bytes(b"\x80\x04pickled")
     with pytest.raises(InputError, match=r"safetensors: cannot be read .*; remove this directory"):
         engine.load(piece.parent, [piece.name])
+
+
+def test_pieces_that_overlap_do_not_hide_a_gap(tmp_path: Path) -> None:
+    save_file({"w/weight/0": torch.ones(4), "w/weight/2": torch.ones(4)}, tmp_path / "piece")
+    flat = torch.zeros(8)
+    with pytest.raises(InputError, match=r"weight of w: 4 of 8 numbers"):
+        Pieces(tmp_path, ["piece"]).read(Part("w", 0, flat, 0, 8), "weight", flat)
 
 
 def stopped(rundir: RunDir, step: int) -> None:
