@@ -66,7 +66,7 @@ def modelled(cfg, sequences, context, precision):
 
 def copies(cfg):
     """Bytes of the bf16 copies of weights that autograd keeps: of HGRN1's expansions, whose products are plain ones."""
-    if cfg.arch != "hgrn1" or cfg.options.expansion == "naive":
+    if cfg.arch != "hgrn1" or cfg.options.expansion in ("none", "naive"):
         return 0
     named = build_model(cfg, seed=0).named_parameters()
     return 2 * sum(weight.numel() for name, weight in named if ".mixer.project." in name)
