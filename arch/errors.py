@@ -51,7 +51,8 @@ def nearest(name: str, valid: list[str]) -> str:
 
     if len(name) > 200:  # no typing error
         return f" (valid: {', '.join(valid)})"
-    meant = ELSEWHERE.get(name.lower().replace("-", "_"))
+    other_case = [word for word in valid if word.lower() == name.lower()]
+    meant = other_case[0] if other_case else ELSEWHERE.get(name.lower().replace("-", "_"))
     match = (
         [meant]
         if meant in valid

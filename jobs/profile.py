@@ -14,6 +14,20 @@ from scaling.study.file import came_with_others, validate
 from scaling.study.jobs_schema import Cluster
 from scaling.study.yaml_text import read_mapping
 
+# Of sbatch: a second value of these would take runs out of an array, or logs and signals away.
+OWN_OPTIONS = (
+    "--array",
+    "-a",
+    "--requeue",
+    "--no-requeue",
+    "--output",
+    "-o",
+    "--open-mode",
+    "--job-name",
+    "-J",
+    "--signal",
+)
+
 EXAMPLE = """\
 # A cluster profile of `scaling submit`. Only nodes and cpus_per_node are required; the values here are an example.
 nodes: 8                    # the most that one job may have
@@ -133,6 +147,9 @@ def _checked(profile: Cluster, where: str) -> Cluster:
             f"{where}: cpus_per_node={profile.cpus_per_node} is less than gpus_per_node={profile.gpus_per_node}: every "
             f"GPU's process needs a core"
         )
+    for option in profile.sbatch:
+        if option.partition("=")[0] in OWN_OPTIONS:
+            raise InputError(f"{where}: sbatch: {option}: every script sets this itself; leave it out")
     if profile.signal_s >= profile.max_hours * 3600:
         raise InputError(f"{where}: signal_s={profile.signal_s} is no less than max_hours={profile.max_hours:g}")
     if profile.python is not None and not profile.python.strip():

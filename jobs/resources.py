@@ -142,7 +142,8 @@ class ResourceEstimator:
         again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if needed_s > limit * 60 else 0
         reasons = dict(estimate.resources.reasons) | {"minutes": estimate.why if minutes is None else ASKED}
         if again:
-            reasons["minutes"] += f"; about {counted(again, 'requeue')}, each from the last saved state"
+            what = "requeue" if profile.requeue else "more submission"
+            reasons["minutes"] += f"; about {counted(again, what)}, each from the last saved state"
         resources = replace(estimate.resources, minutes=limit, expected_requeues=again, reasons=reasons)
         return replace(estimate, resources=resources, fixed=minutes is not None)
 

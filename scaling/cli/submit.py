@@ -6,7 +6,8 @@ import contextlib
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
     from ..study.jobs_schema import Cluster
 
+TOKENIZERS = "TIKTOKEN_CACHE_DIR"  # tiktoken's folder
+
 
 def _show_example(show: bool) -> None:
     if show:
@@ -82,19 +85,35 @@ class SubmitOptions:
     ] = False
 
 
+@contextlib.contextmanager
+def tokenizers_of(profile: Cluster) -> Iterator[None]:
+    """Inside, tiktoken's folder is that of the corpus job."""
+    here, there = os.environ.get(TOKENIZERS), profile.of_kind("corpus").environment.get(TOKENIZERS)
+    if there is None:
+        yield
+        return
+    os.environ[TOKENIZERS] = there
+    try:
+        yield
+    finally:
+        del os.environ[TOKENIZERS]
+        os.environ.update({} if here is None else {TOKENIZERS: here})
+
+
 def submit(study: RunsOptions, options: SubmitOptions) -> None:
     """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
     request, dry_run = study.request(), options.dry_run
     later = check_evaluations(request, data_later=dry_run)
     request.check_rates()
-    later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
-    check_architectures(request, here=False)
-    _warn(slurm.unused_options())
     profile = load_profile(
         options.cluster, request.study.jobs.cluster, request.study.path
     )  # before SLURM is waited for
+    with tokenizers_of(profile):
+        later += check_corpus(request, data_later=dry_run)
+    check_architectures(request, here=False)
+    _warn(slurm.unused_options())
     silence = _silence(patient=not dry_run)
     if silence and not dry_run:
         raise InputError(f"{silence}: is this a login node of the cluster? --dry-run shows the scripts all the same")

@@ -52,6 +52,12 @@ def test_where_profiles_lie(tmp_path, config):
             "{nodes: 1, cpus_per_node: 8, by_kind: {eval: {gpus_per_node: 9}}}",
             "by_kind.eval: cpus_per_node=8 is less than gpus_per_node=9",
         ),
+        ("{nodes: 1, cpus_per_node: 1, sbatch: [--array=1-3]}", "sbatch: --array=1-3: every script sets this itself"),
+        (
+            "{nodes: 1, cpus_per_node: 1, by_kind: {eval: {sbatch: [--requeue]}}}",
+            "by_kind.eval: sbatch: --requeue: every",
+        ),
+        ("{nodes: 1, cpus_per_node: 8, gpus_per_node: 1, gpu: A100}", "did you mean 'a100'"),
         ("{nodes: 1, cpus_per_node: 1, by_kind: {trein: {}}}", "unknown kind of job 'trein'.*did you mean 'train'"),
         ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
         ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),

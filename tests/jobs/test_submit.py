@@ -13,10 +13,13 @@ import pytest
 import yaml
 
 from arch.errors import InputError
+from data.checks import check_tokenizer
 from data.files import read_json
 from jobs import slurm as commands
 from scaling.cli.main import main
+from scaling.cli.submit import tokenizers_of
 from scaling.study.file import PACKAGED
+from scaling.study.jobs_schema import Cluster
 from tests.commands import ROOT, in_this_process
 
 from .cluster import PATH, cluster, needs_slurm
@@ -240,6 +243,20 @@ def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_pat
     assert "# ----- train-0.sbatch -----\n#!/bin/bash\n#SBATCH " in shown and "  minutes = " in shown
     assert "not validated: no controller of SLURM answers (" in shown and "at most 1,001 elements" in shown
     assert not queued(slurm) and not (tmp_path / "out").exists()
+
+
+def test_the_rank_file_is_looked_for_where_the_corpus_job_will(monkeypatch, tmp_path):
+    """And afterwards where it was."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "here"))
+    environment = {"TIKTOKEN_CACHE_DIR": str(tmp_path / "of jobs")}
+    for profile in (
+        Cluster(**GPUS, environment=environment),
+        Cluster(**GPUS, by_kind={"corpus": {"environment": environment}}),
+    ):
+        with tokenizers_of(profile):
+            (line,) = check_tokenizer("cl100k_base", fetch=False)
+        assert f"is not in {tmp_path / 'of jobs'} (TIKTOKEN_CACHE_DIR)" in line
+        assert str(tmp_path / "here") in check_tokenizer("cl100k_base", fetch=False)[0]
 
 
 def test_a_dry_run_needs_no_data(scaling, tmp_path):
