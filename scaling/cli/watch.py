@@ -14,7 +14,7 @@ from arch.amounts import count, counted
 from arch.errors import InputError
 from flops.tables import duration
 
-from ..rundir.lock import study_lock
+from ..rundir.lock import is_locked, study_lock
 from .fitting import check_results, runs_at_stored_rates
 from .options import RunsOptions
 from .request import Request
@@ -35,7 +35,7 @@ def watch(
     ] = False,
     every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates.")] = 5.0,
 ) -> None:
-    """Watch a study until nothing of it is queued or runs. In a pipe, and with --json, it is what `status` prints."""
+    """Watch a study until nothing works on it. In a pipe, and with --json, it is what `status` prints."""
     request = study.request()
     now, page = look(request), LiveReport(request) if report else None
     if not sys.stdout.isatty() or study.as_json:
@@ -49,7 +49,7 @@ def watch(
     with Live(auto_refresh=False) as live:
         while True:
             live.update(_view(request, now, page.line if page else "", live.console.height), refresh=True)
-            if not now.at_work:
+            if not now.at_work and not is_locked(request.study.directory):  # as while the corpus is made
                 break
             time.sleep(every)
             now = look(request)

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from scaling.cli.main import app
 from scaling.cli.request import Request
 from scaling.cli.status import InQueue, slow_lines, status_rows
 from scaling.cli.watch import _view
+from scaling.rundir.lock import study_lock
 from scaling.rundir.owner import this_host
 from scaling.study.spec import load_study
 
@@ -39,12 +41,18 @@ def test_a_pipe_gets_what_status_prints(tiny: Tiny) -> None:
     assert printed("watch", *words, "--json") == printed("status", *words, "--json")
 
 
-def test_a_terminal_gets_the_runs_and_it_ends_with_them(tiny: Tiny) -> None:
+def test_a_terminal_gets_the_runs_until_nothing_works_on_the_study(tiny: Tiny) -> None:
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "scaling", "watch", str(tiny.folder / "tiny.yaml"), "--out", "out"]
-    process = subprocess.Popen(command, cwd=tiny.folder, stdout=follower, env=os.environ | {"COLUMNS": "120"})
-    os.close(follower)
-    shown = b""
+    command += ["--every", "1"]
+    with study_lock(tiny.folder / "out" / "tiny"):  # as while its corpus is made
+        process = subprocess.Popen(command, cwd=tiny.folder, stdout=follower, env=os.environ | {"COLUMNS": "120"})
+        os.close(follower)
+        shown = b""
+        while "━".encode() not in shown:
+            shown += os.read(leader, 4096)
+        time.sleep(2)
+        assert process.poll() is None
     try:
         while part := os.read(leader, 4096):
             shown += part
