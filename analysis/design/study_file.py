@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.design.precision import FACTOR, SMOOTHED, SWEPT_RATES
-from analysis.design.proposal import Price, Proposal, batch_of, decisive
+from analysis.design.prices import Prices
+from analysis.design.proposal import Proposal, batch_of, decisive
 from arch import amounts
 from arch.errors import InputError
 from arch.registry import kinds_of, pattern_fields, plugins_of
-from data.vocabulary import BYTES, is_file
+from data.vocabulary import BYTES, is_file, vocabulary
 from flops.ladder import Ladder
 from flops.quantity import quantity
 from flops.sizing import period_of
@@ -158,7 +159,8 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
     for name, n in zip(names, sizes, strict=True):
         first = float(f"{first_rate(n, batches[0]) / FACTOR ** (SWEPT_RATES // 2):.2g}")
         rates.append(f"{name}: {{first: {first:g}, factor: {FACTOR:g}, count: {SWEPT_RATES}}}")
-    price = Price(lambda of: of)  # FLOP a token are close to a multiple of the sizes
+    fields = {"vocab_size": vocabulary(setting.tokenizer), "context_length": setting.context}
+    price = Prices(setting.archs, fields).in_flops()  # small sizes pay most for a large vocabulary
     share = math.ceil(100 * SHARE * proposal.sweep_cost(price) / proposal.main_cost(price)) / 100
     return [
         "  lr: law  # of the sweep below",

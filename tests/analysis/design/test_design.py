@@ -14,6 +14,8 @@ from analysis.design.study_file import Setting, first_rate, text_of
 from analysis.design.worlds import KINDS, PUBLISHED, Noise, Scenario, World, literature, paths
 from analysis.fits.settings import settings_of
 from arch.registry import ARCHITECTURES, register_pattern
+from scaling.cli.request import Request
+from scaling.cli.sweep import plan_sweep
 from scaling.study.spec import load_study
 from tests.registries import as_registered
 
@@ -122,6 +124,16 @@ def test_a_study_file_says_the_proposal(tmp_path):
     assert known["training"]["lr_law"] == "rates.json" and "sweep" not in known
     assert proposal.resized(4.0, 1e9).cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "cl100k_base"])
+def test_a_study_file_allows_the_sweep_that_it_asks_for(tokenizer, tmp_path):
+    """Small sizes, which are swept, pay most for a large vocabulary."""
+    swept = with_sweep(laid(2e6, 6, 32.0, 20.0, 0.0, (3, 99), 1e9), six)
+    setting = Setting("x", ["hgrn2", "transformer"], "stdlib:", 2048, True, tokenizer=tokenizer)
+    (tmp_path / "x.yaml").write_text(text_of(swept, setting))
+    planned = plan_sweep(Request(load_study(tmp_path / "x.yaml", out=tmp_path / "out")))
+    assert planned.refused is None and planned.share > 0.05
 
 
 def test_a_study_file_has_the_hybrids_that_were_asked_for(tmp_path):
