@@ -35,7 +35,7 @@ def watch(
     ] = False,
     every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates.")] = 5.0,
 ) -> None:
-    """Watch a study until nothing works on it. In a pipe, and with --json, it is what `status` prints."""
+    """Watch a study while it trains. In a pipe, and with --json, it is what `status` prints."""
     request = study.request()
     now, page = look(request), LiveReport(request) if report else None
     if not sys.stdout.isatty() or study.as_json:

@@ -130,7 +130,7 @@ def changed_code(runs: Iterable[tuple[RunSpec, RunDir]]) -> list[str]:
 
 def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:
     """Whether run.json is there already. Raises OtherRun where it was written for another spec or corpus, or of a run
-    that has begun with another number of parameters, and InputError where its training cannot go on from its state. A
+    in training with another number of parameters, and InputError where its training cannot go on from its state. A
     rate that is still to come is none that could be another."""
     if not rundir.run_json.exists():
         return False
@@ -143,13 +143,12 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     stored = record.get("corpus_fingerprint")
     if corpus_fingerprint is not None and stored != corpus_fingerprint:
         raise _other(rundir, f"corpus_fingerprint {stored}", corpus_fingerprint)
-    if rundir.has_begun:
+    if rundir.has_begun and rundir.status()["state"] != "done":
         stored, now = record.get("cost", {}).get("n_params"), cost_table(run.config)["n_params"]
         if stored != now:  # the code of its architecture has changed
             raise _other(rundir, f"n_params={stored}", str(now))
-        if rundir.status()["state"] != "done":
-            for state in rundir.states(verify=False)[-1:]:
-                state.check_form()
+        for state in rundir.states(verify=False)[-1:]:
+            state.check_form()
     return True
 
 

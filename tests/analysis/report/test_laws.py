@@ -116,7 +116,8 @@ def test_a_count_that_says_the_opposite_is_named_with_what_it_says() -> None:
     line = study_lines(replace(study, verdicts=(lowest,), comparisons=(replace(compared, views=views),)))[0]
     first, opposite, *rest = views
     assert (
-        f": worse by 1 of {len(views)} ways to count compute and size (better with {opposite}; undecided with " in line
+        f"depends on the measure, worse by 1 of {len(views)} ways to count compute and size (better with {opposite}; "
+        "undecided with " in line
     )
     assert all(f"undecided with {name}" in line for name in rest) and f"with {first}" not in line
 

@@ -68,8 +68,8 @@ def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool 
             (folder / "model.safetensors").write_bytes(f"weights of {run.run_id} {step}".encode() * 100)
             (folder / "config.json").write_text(json.dumps(run.model), encoding="utf-8")
             (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-        with new_directory(rundir.state(step), manifest) as folder:
-            (folder / "model.pt").write_bytes(b"state")
+        with new_directory(rundir.state(step), manifest | {"parameters": {}}) as folder:
+            (folder / "00000-of-00001.safetensors").write_bytes(b"state")
     rows = [
         {"step": step, "n_tokens": step * 256, "loss": 3 + 2 / math.sqrt(step), "grad_norm": 1.0, "lr": 3e-3}
         for step in range(1, run.n_steps + 1)

@@ -197,8 +197,8 @@ DAMAGES: dict[str, Callable[[list[Member]], list[Member]]] = {
     "is no plain file": _link,
     "'../up.json' leaves the folder": _renamed("../up.json"),
     "'/tmp/up.json' leaves the folder": _renamed("/tmp/up.json"),
-    "'runs/llama-6k-c64-s0/state/00000030/model.pt', which no bundle has": _renamed(
-        f"runs/{RUNS[0]}/state/00000030/model.pt"
+    "'runs/llama-6k-c64-s0/state/00000030/00000-of-00001.safetensors', which no bundle has": _renamed(
+        f"runs/{RUNS[0]}/state/00000030/00000-of-00001.safetensors"
     ),
     "'study/plugin.py', which no bundle has": _renamed("study/plugin.py"),
     "belongs to no run": _renamed("runs/other/status.json"),
