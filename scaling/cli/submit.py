@@ -86,9 +86,10 @@ class SubmitOptions:
 
 
 @contextlib.contextmanager
-def tokenizers_of(profile: Cluster) -> Iterator[None]:
+def tokenizers_of(profile: Cluster | None) -> Iterator[None]:
     """Inside, tiktoken's folder is that of the corpus job."""
-    here, there = os.environ.get(TOKENIZERS), profile.of_kind("corpus").environment.get(TOKENIZERS)
+    here = os.environ.get(TOKENIZERS)
+    there = profile.of_kind("corpus").environment.get(TOKENIZERS) if profile else None
     if there is None:
         yield
         return
@@ -105,15 +106,15 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     request, dry_run = study.request(), options.dry_run
     later = check_evaluations(request, data_later=dry_run)
     request.check_rates()
-    if not dry_run:
-        slurm.require()
-    profile = load_profile(
-        options.cluster, request.study.jobs.cluster, request.study.path
-    )  # before SLURM is waited for
+    named = options.cluster, request.study.jobs.cluster, request.study.path
+    profile = load_profile(*named) if any(named[:2]) else None
     with tokenizers_of(profile):
         later += check_corpus(request, data_later=dry_run)
+    if not dry_run:
+        slurm.require()
     check_architectures(request, here=False)
     _warn(slurm.unused_options())
+    profile = profile or load_profile(*named)  # before SLURM is waited for
     silence = _silence(patient=not dry_run)
     if silence and not dry_run:
         raise InputError(f"{silence}: is this a login node of the cluster? --dry-run shows the scripts all the same")
