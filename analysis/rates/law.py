@@ -63,13 +63,11 @@ class RatesFit:
 def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = (), share: bool = False) -> RatesFit:
     """Cells and laws of a sweep. without: terms that the law shall not have (terms_of); share: whether architectures
     have the slopes in common that a test does not tell apart."""
-    runs_of: dict[tuple[str, str, int, int], list[RatePoint]] = {}
-    for point in points:
-        runs_of.setdefault(point.cell, []).append(point)
-    cells = [fit_cell(runs) for runs in runs_of.values()]
+    runs_of = _by_cell(points)
+    cells = [fit_cell(runs) for runs in runs_of]
     archs = list(dict.fromkeys(cell.arch for cell in cells))
     cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in archs}
-    cells = [fit_cell(runs, cubics[runs[0].arch].value) for runs in runs_of.values()]
+    cells = [fit_cell(runs, cubics[runs[0].arch].value) for runs in runs_of]
     terms, why = dict[str, list[Term]](), dict[str, str]()
     for arch in archs:
         try:
@@ -93,6 +91,14 @@ def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = (), share: 
     shared = [term for term, chance in alike.items() if chance >= APART]
     laws = _laws(systems, shared, cubics, noise)
     return replace(fit, noise=noise, laws=laws, without_law=why | bent, alike=alike)
+
+
+def _by_cell(points: Sequence[RatePoint]) -> list[list[RatePoint]]:
+    """The runs of each cell, in the order of the points."""
+    runs_of: dict[tuple[str, str, int, int], list[RatePoint]] = {}
+    for point in points:
+        runs_of.setdefault(point.cell, []).append(point)
+    return list(runs_of.values())
 
 
 def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
@@ -141,13 +147,10 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> SeedNoise:
 
 def lacking(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> str | None:
     """Why no architecture of a sweep can have a law, whatever the losses of its runs will be; None where one can."""
-    runs_of: dict[str, dict[tuple[str, str, int, int], list[RatePoint]]] = {}
-    for point in points:
-        runs_of.setdefault(point.arch, {}).setdefault(point.cell, []).append(point)
-    why = ""
-    for cells in runs_of.values():
+    cells, why = [fit_cell(runs) for runs in _by_cell(points)], ""
+    for arch in dict.fromkeys(cell.arch for cell in cells):
         try:
-            terms_of([fit_cell(runs) for runs in cells.values()], without)
+            terms_of([cell for cell in cells if cell.arch == arch], without)
             return None
         except InputError as error:
             why = str(error)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,22 +85,23 @@ def study(
         raise typer.Exit(1 if todo.refused else 0)
     with request.writing():
         result = eval_stage(request, options)
+    _end(study, request, options, result, "fit study")
+
+
+def _end(study: ChangedStudyOptions, request: Request, options: EvalOptions, result: dict[str, Any], then: str) -> None:
+    """Show the tasks that were evaluated, of each a table, or all as JSON; then: the command that comes next."""
+    from analysis.evals.results import score_tables
+
     if study.as_json:
         print_json(result)
     else:
-        print_scores(request, options, {row["task"] for row in result["results"]})
+        tasks = {row["task"] for row in result["results"]}
+        current = [row for row in current_results(request, options).results if row.task in tasks]
+        for task, rows in score_tables(current).items():
+            print(f"\n{task}, each run's newest checkpoint")
+            print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     close(request, {"evaluations": result})
-    study.say_next("fit study")
-
-
-def print_scores(request: Request, options: EvalOptions, tasks: set[str]) -> None:
-    """A table of each of these tasks."""
-    from analysis.evals.results import score_tables
-
-    current = [row for row in current_results(request, options).results if row.task in tasks]
-    for task, rows in score_tables(current).items():
-        print(f"\n{task}, each run's newest checkpoint")
-        print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    study.say_next(then)
 
 
 @app.command()
@@ -120,12 +121,7 @@ def hf(
     options = EvalOptions(named(tasks, "--tasks"))
     with request.writing(rates=False):
         result = eval_hf(request, options, folders)
-    if study.as_json:
-        print_json(result)
-    else:
-        print_scores(request, options, {row["task"] for row in result["results"]})
-    close(request, {"evaluations": result})
-    study.say_next("eval table")
+    _end(study, request, options, result, "eval table")
 
 
 @dataclass(frozen=True)

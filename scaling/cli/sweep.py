@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from data.corpus import Corpus
 
     from ..study.rate_law import Recipe, Term
-    from ..study.spec import RunSpec
 
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
 NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
@@ -203,9 +202,9 @@ def sweep_stage(request: Request) -> Swept:
     if refused := plan_sweep(request).refused:
         raise InputError(refused)
     study, spec = request.study, sweep_of(request.study)
-    first = spec
+    first, is_left = spec, bool(_left(spec))
     with study_lock(study.directory):
-        corpus = data_stage(request, bool(_left(spec)))
+        corpus = data_stage(request, is_left)
     spec.directory.mkdir(parents=True, exist_ok=True)
     if not (link := spec.directory / "corpus").exists():
         link.symlink_to(Path("..") / "corpus")
@@ -213,7 +212,7 @@ def sweep_stage(request: Request) -> Swept:
         raise InputError(refused)
     recipe = recipe_of(spec, corpus.fingerprint)
     follow = [run for run in request.whole_grid if run.rate and request.rundir(run).run_json.exists()]
-    if follow and _left(spec):
+    if follow and is_left:
         request.say(
             f"warning: {counted(len(follow), 'run that is there follows', 'runs that are there follow')} a law "
             f"({follow[0].run_id}, ...): a law fitted to more runs may move their rates, and they would have to be "

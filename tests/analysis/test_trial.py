@@ -83,7 +83,7 @@ def test_noise_between_seeds():
 
 
 @pytest.mark.parametrize(
-    ("se_text", "se_seeds", "told"),
+    ("se_text", "se_seeds", "advice"),
     [
         (0.1, None, "4 times evaluation.validation_tokens would"),
         (0.0, 0.1, "3 more seeds at a would"),
@@ -92,9 +92,9 @@ def test_noise_between_seeds():
         (0.1, 0.1, "4 times the seeds and evaluation.validation_tokens would"),
     ],
 )
-def test_what_would_halve_an_interval_is_told(se_text, se_seeds, told):
+def test_what_would_halve_an_interval_is_shown(se_text, se_seeds, advice):
     open_ = dataclasses.replace(at_size(-0.1, -0.2, 0.01), se_text=se_text, se_seeds=se_seeds)
-    assert f"; {told} halve the interval" in first_stage([open_], NATS_A_BYTE).reason
+    assert f"; {advice} halve the interval" in first_stage([open_], NATS_A_BYTE).reason
 
 
 def test_too_few_documents_have_no_interval():

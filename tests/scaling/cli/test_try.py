@@ -47,8 +47,8 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     with monkeypatch.context() as patch:  # as if the held-out text were a few documents
         patch.setattr(held_out, "LEAST", 1e9)
         done = scaling(folder, *words, "--train-baseline", "--json")
-    told, trained = (done.stderr.index(text) for text in ("warning: the held-out text amounts to ", "train: "))
-    assert told < trained, "before anything is trained"
+    warned, trained = (done.stderr.index(text) for text in ("warning: the held-out text amounts to ", "train: "))
+    assert warned < trained, "before anything is trained"
     done = scaling(folder, *words, "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
