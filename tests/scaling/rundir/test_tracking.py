@@ -131,8 +131,8 @@ def test_a_tracker_holds_metrics_jsonl_after_three_kills(
         pytest.skip(f"needs the extra {name}")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_API_KEY", "s3cret" * 7)
-    n_steps, folder = 1600, tmp_path / "study" / "tracking"
-    slow = {"size": "98k", "source": "synthetic:0:1600000", "state_every_tokens": 100 * BATCH}
+    n_steps, folder = 4800, tmp_path / "study" / "tracking"
+    slow = {"size": "98k", "source": "synthetic:0:4800000", "state_every_tokens": 800 * BATCH}  # seconds apart
     rundir = tracked_run(tmp_path, name, n_steps=n_steps, checkpoint_tokens=[n_steps * BATCH], **slow)
     for _ in range(3):
         before, process, until = rundir.last_row(), start(rundir), time.monotonic() + 300
