@@ -166,10 +166,6 @@ ALLOWED = {
         *("analysis.figures", "analysis.fits.fit", "analysis.fits.noise", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
-    "analysis.repeats": (
-        *("analysis.fits", "analysis.run_evals", "analysis.runs"),
-        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.units"),
-    ),
     "analysis.trial": (
         *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.noise", "analysis.fits.pairwise"),
         *("analysis.fits.points", *LIGHT),
@@ -346,7 +342,7 @@ PLACES = re.compile(r"(arch|flops)/architectures/")
 
 def names_in(source: str, archs: tuple[str, ...]) -> set[int]:
     """Lines whose names or strings, docstrings and sentences left out, hold an architecture's name."""
-    words = re.compile(rf"(?<![a-z0-9])({'|'.join(archs)})(?![a-z0-9])")
+    words = re.compile(rf"(?<![a-z0-9])({'|'.join(archs)})(?![a-z0-9]|_cache)")  # functools.lru_cache
     kinds = (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
