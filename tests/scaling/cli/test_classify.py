@@ -1,5 +1,5 @@
 """A study of a labelled set from its file to the table of test accuracies, by the trainer, loader and report of any
-study: whole, killed and continued; real digits and long rows in the slow tests."""
+study: whole, killed and continued; real digits in a slow test."""
 
 from __future__ import annotations
 
@@ -155,12 +155,3 @@ def test_digits_are_learned(tmp_path):
     result = in_this_process(main, "run", study)
     assert result.returncode == 0, result.stderr
     assert accuracies(result.stdout)["HGRN2"] >= 97
-
-
-@pytest.mark.slow
-def test_what_no_bag_of_words_tells_is_learned_at_4096_tokens(tmp_path):
-    write_order(tmp_path / "set", (400, 20, 100), 4096, pairs=64)
-    study = write_study(tmp_path, tmp_path / "set", ["hgrn2"], n_steps=100, rows=8, row=4096)
-    result = in_this_process(main, "run", study)
-    assert result.returncode == 0, result.stderr
-    assert accuracies(result.stdout)["HGRN2"] >= 90
