@@ -3,14 +3,26 @@ words why. What `scaling fit` prints first, and the page that --plot draws of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from analysis.fits.approaches import Fits
-from analysis.fits.fit import FAR, GIVEN_OPTIMA, QUANTITIES, Estimate, Fit, NotFitted, Optimum
+from analysis.fits.fit import (
+    FAR,
+    GIVEN_OPTIMA,
+    L_OPT,
+    N_OPT,
+    QUANTITIES,
+    Estimate,
+    Fit,
+    NotFitted,
+    Optimum,
+    Verdict,
+)
 from analysis.fits.points import Points, Reading
 from analysis.pages.html import render
 from analysis.report.section import Section, Table
@@ -89,29 +101,64 @@ def shown_at(results: Sequence[Fit], asked: Sequence[float]) -> tuple[float, ...
     return tuple(asked) or tuple(at.flops for at in results[0].optima[:1])
 
 
-def title(points: Points, group: str, c: float, asked: bool) -> str:
-    """What C is beside the largest of the points."""
-    low, high = float(points.flops.min()) * (1 - SAME), float(points.flops.max()) * (1 + SAME)
-    place = f"{count(c / high)} times the largest of the points"
+def title(groups: Mapping[str, Points], c: float, group: str = "") -> str:
+    """What C is beside the largest that all groups reached. group: whose optimum it is ("": of each)."""
+    points = list(groups.values())
+    low = max(float(one.flops.min()) for one in points) * (1 - SAME)
+    high = min(float(one.flops.max()) for one in points) * (1 + SAME)
+    largest = "the largest of the points" if len(points) == 1 else "the largest that all groups reached"
+    place = f"{count(c / high)} times {largest}"
     if c <= high:
         place = "inside the range of the points" if c >= low else "below the smallest of the points"
         if c >= high * (1 - 3 * SAME):
-            place = "the largest of the points"
-        elif not asked:
-            place = "the largest that all groups reached"
-    return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points.convention}), {place}"
+            place = largest
+    return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points[0].convention}), {place}"
+
+
+def reasons_of(verdict: Verdict) -> list[str]:
+    """Each with its C: why a law is not believed at the largest compute; or how far N_opt is right at each compute at
+    which it is believed, and why it is not at the next."""
+    reasons = []
+    for claim in verdict.claims:
+        words = claim.against or tuple(check.words for check in claim.checks if check.name == "rehearsed")
+        reasons.append(f"at {flop(claim.c)} FLOP: {'; '.join(words)}")
+        if claim.against:
+            break
+    return reasons or list(verdict.reasons)
 
 
 def first_reasons(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
-    """A short line a law: its verdict and the first reason for it, or why it could not be fitted."""
-    reasons = {fit.approach: f"{fit.verdict.believe}: {fit.verdict.reasons[0]}" for fit in results if fit.verdict}
-    reasons |= {fit.approach: f"not fitted: {fit.reason}" for fit in failed}
-    return [f"{approach}: {shortened(reason, SHORT)}" for approach, reason in reasons.items()]
+    """A short line a law: its verdict and the reasons for it, or why it could not be fitted."""
+    reasons = {}
+    for fit in results:
+        if fit.verdict is not None:
+            why = "; ".join(shortened(reason, SHORT) for reason in reasons_of(fit.verdict))
+            reasons[fit.approach] = f"{fit.verdict.believe}: {why}"
+    reasons |= {fit.approach: f"not fitted: {shortened(fit.reason, SHORT)}" for fit in failed}
+    return [f"{approach}: {reason}" for approach, reason in reasons.items()]
 
 
 def notes(results: Sequence[Fit]) -> list[str]:
-    """What a law says about its points: text that was read again, losses that are likely mistakes."""
-    return [f"{fit.approach}: note: {note}" for fit in results for note in fit.notes]
+    """What a law says about its points: text that was read again, losses that are likely mistakes; and which believed
+    laws exclude each other's optima."""
+    return [f"{fit.approach}: note: {note}" for fit in results for note in fit.notes] + _disjoint(results)
+
+
+def _disjoint(results: Sequence[Fit]) -> list[str]:
+    """A line for the first C at which the intervals of two believed laws have nothing in common."""
+    believed = [fit for fit in results if fit.verdict is not None and fit.verdict.reach]
+    for fit, other in combinations(believed, 2):
+        for optimum in fit.optima:
+            for name, form in ((N_OPT, count), (L_OPT, _four)):
+                ends = [law.optimum(optimum.flops) for law in (fit, other)]
+                own, others = (None if at is None else at.of(name).ends for at in ends)
+                if own and others and max(own[0], others[0]) > min(own[1], others[1]):
+                    return [
+                        f"{fit.approach} and {other.approach}: note: at {flop(optimum.flops)} FLOP the intervals of "
+                        f"{name}, {between(own, form)} and {between(others, form)}, have nothing in common: their "
+                        f"forms differ by more than noise, and the verdicts are of N_opt within a factor of 1.5"
+                    ]
+    return []
 
 
 def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
@@ -119,7 +166,7 @@ def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[st
     lines = []
     for fit in results:
         if fit.verdict is not None:
-            reasons = [shortened(why) for why in fit.verdict.reasons]
+            reasons = [shortened(why) for why in reasons_of(fit.verdict)]
             more = len(reasons) - MOST_REASONS
             text = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
             lines.append(f"{fit.approach}: {fit.verdict.believe}: {text}")
@@ -194,5 +241,5 @@ def _group_section(
     tables = [Table(f"C{i}", summary_table(results, c, failed)) for i, c in enumerate(shown)]
     figures = [optimum_figure(points, results), *(isoflop_figure(points, fit) for fit in results if fit.isoflop)]
     notes = [*reason_lines(results, failed), fitted_on(results), legend(results, len(computes) or 1, "behind a value")]
-    lead = [title(points, group, c, bool(computes)) for c in shown]
+    lead = [title({group: points}, c, group) for c in shown]
     return Section(group, lead, tables=tables, notes=[*notes, LEGEND, *([PROFILES] * (len(figures) > 1))]), figures

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arch.commands import Plugins, with_options
+from arch.commands import Application, Plugins, with_options
 from arch.errors import InputError
 
 from .fit_check import check
@@ -22,7 +22,7 @@ REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, w
 
 Text = str | None
 
-app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
+app = Application(help="Fit scaling laws to a study, or to anybody's runs.")
 
 
 @dataclass(frozen=True, kw_only=True)
