@@ -47,13 +47,20 @@ class Files:
     files: list[SourceFile]
     found_versions: dict[str, Any] = field(default_factory=dict)
 
-    def sizes(self) -> list[int] | None:
+    def sizes(self, unpack: int = 0) -> list[int] | None:
+        """unpack: so many bytes of compressed files, as they are stored, may be decompressed to know theirs."""
         n_bytes = []
         for file in self.files:
             with reading(f"corpus.source: {file.path}", REPAIR):
-                if not is_stored_plain(file.path):
+                stored = file.path.stat().st_size
+                if is_stored_plain(file.path):
+                    n_bytes.append(stored)
+                    continue
+                unpack -= stored
+                if unpack < 0 or is_table(file.path):
                     return None
-                n_bytes.append(file.path.stat().st_size)
+                with opened(file.path) as (_, text):
+                    n_bytes.append(sum(len(piece) for piece in iter(lambda: text.read(1 << 20), b"")))
         return n_bytes
 
     def stored(self) -> int | None:

@@ -1,8 +1,12 @@
 """A corpus that is impossible is refused by every dry run, as by `scaling data`, and `plan` warns of it."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -94,6 +98,22 @@ def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest
         assert ("but the text probably has about" in str(json.loads(capsys.readouterr().out)["warnings"])) is warned
     app(["run", str(study), "--dry-run", "--set", "training.n_tokens=100000", "--set", "corpus.epochs=5"],
         standalone_mode=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("pack", [gzip, lzma, bz2])
+def test_too_little_text_is_seen_in_compressed_files_too(
+    pack: ModuleType, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = study.parent / "packed text"
+    folder.mkdir()
+    for i in range(2):
+        (folder / f"{i}.jsonl.packed").write_bytes(pack.compress((study.parent / "text.jsonl").read_bytes()))
+    words = ["--set", f"corpus.source={folder}"]
+    for n_tokens, warned in ((60_000, False), (68_000, True)):  # twice 36,000 bytes and their keys, a tenth held out
+        app(["plan", str(study), *words, "--set", f"training.n_tokens={n_tokens}"], standalone_mode=False)
+        assert ("but the text probably has about" in capsys.readouterr().out) is warned
+    app(["plan", str(study), *words, "--set", "training.n_tokens=200000"], standalone_mode=False)
+    assert "warning: no run can begin" in capsys.readouterr().out
 
 
 def test_more_held_out_tokens_than_the_text_can_hold_are_refused(
