@@ -262,7 +262,8 @@ def design(
         return print_json(result)
     print(show(result))
     if output.write is None:
-        print("next: the same command with --write FILE writes the study file of the best proposal")
+        corpus = "" if runs.corpus else "--corpus TEXT and "
+        print(f"next: the same command with {corpus}--write FILE writes the study file of the best proposal")
     else:
         print(f"written: {output.write}; next: scaling plan {output.write}" if not output.dry_run else f"\n{text}")
 
