@@ -8,6 +8,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
@@ -21,6 +22,7 @@ from jobs.expected import Expected, expected_time
 from jobs.local import at_once
 
 from ..rundir.directory import RunDir
+from ..rundir.tracking import check_trackers
 from ..rundir.worklist import is_trained
 from ..study.plan import Plan, plan
 from ..study.run import RunSpec
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
+REFUSES = "training refuses"  # as a warning of a plan begins
 LEAST_SIZES = 3  # of a law of N_opt, by any approach
 
 
@@ -88,10 +91,11 @@ def timed_plan(request: Request) -> TimedPlan:
     if request.study.recipe is not None:
         laws = dict(item for file in request.lock.laws for item in file.law.laws.items())
         made.notes += [f"{arch}: {laws[arch].formula}" for arch in request.study.grid.archs if arch in laws]
-    try:
-        request.check_runs()
-    except InputError as error:
-        made.warnings.append(f"training refuses: {error}")
+    for check in (request.check_runs, partial(check_trackers, request.study.tracking)):
+        try:
+            check()
+        except InputError as error:
+            made.warnings.append(f"{REFUSES}: {error}")
     return TimedPlan(made, expected)
 
 

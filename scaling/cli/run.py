@@ -22,7 +22,7 @@ from .evaluation import check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
 from .forecast import Waiting, forecast_rounds, predict_missing
 from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
-from .planning import TimedPlan, evaluation_time, outlook, outstanding, timed_plan
+from .planning import REFUSES, TimedPlan, evaluation_time, outlook, outstanding, timed_plan
 from .request import Request
 from .sweep import is_pending, sweep_line, sweep_stage
 from .training import check_architectures, check_trunks, prepare_runs, train_argv, train_stage
@@ -165,7 +165,7 @@ def plan_command(study: RunsOptions) -> None:
     if study.as_json:
         return print_json(made.to_dict())
     print(show_plan(made.plan))
-    if any(line.startswith(NOT_READY) for line in made.plan.warnings):
+    if any(line.startswith((NOT_READY, REFUSES)) for line in made.plan.warnings):
         return print(f"next: correct what the warnings say, then `{study.command('run')}`")
     is_left = made.expected.n_runs or evaluation_time(request) or Waiting.of(request).lines(request)
     study.say_next("run" if is_left else "status")

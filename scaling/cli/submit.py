@@ -33,6 +33,7 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
 from ..rundir.owner import last_attempt
 from ..rundir.prepare import check_run
+from ..rundir.tracking import check_trackers
 from ..rundir.worklist import is_trained, release_states
 from ..study.plan import confounded
 from ..study.run import RunSpec
@@ -115,6 +116,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     check_architectures(request, here=False)
     _warn(slurm.unused_options())
     profile = profile or load_profile(*named)  # before SLURM is waited for
+    later += trackers_of_jobs(request.study.tracking, profile.of_kind("train"))
     silence = _silence(patient=not dry_run)
     if silence and not dry_run:
         raise InputError(f"{silence}: is this a login node of the cluster? --dry-run shows the scripts all the same")
@@ -140,6 +142,18 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
     print(f"scripts and logs: {submission.path}")
     study.say_next("status")
+
+
+def trackers_of_jobs(trackers: Sequence[str], profile: Cluster) -> list[str]:
+    """A line where a tracker is not installed here and jobs train by another Python. Raises InputError where they train
+    by this one."""
+    try:
+        check_trackers(trackers)
+    except InputError as error:
+        if profile.python is None and not profile.container:
+            raise
+        return [f"{error}: needed where the jobs' own Python is"]
+    return []
 
 
 def _without_memory(runs: Sequence[RunSpec]) -> list[str]:

@@ -106,8 +106,8 @@ class Cluster(Partition):
     max_array_size: Count | None = None
     """The largest size of a job array; null asks SLURM."""
     max_running: Count | None = None
-    """The largest number of elements of all arrays of a submission that run at once: each array at least one, the rest
-    by their expected time; null sets no limit."""
+    """The largest number of elements of all arrays of a submission that run at once, not of runs (by `whole_nodes`
+    several share an element): each array at least one, the rest by their expected time; null sets no limit."""
     max_restarts: Index = 5
     """How often in a row an element may start again without a newer training state before it is given up."""
     signal_s: Annotated[Count, Field(ge=30)] = 180
