@@ -220,6 +220,9 @@ def test_reasons_say_what_is_so(tmp_path):
     shown = both.resources.reasons["minutes"]
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in shown
     alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
+    assert "or more a checkpoint" in shown and both.resources.minutes == 60, "the partition's limit: mine may be long"
+    assert estimator.evaluate(run, tokens, 16, ResourceRequest(minutes=7)).resources.minutes == 7
+    assert alone.resources.minutes < 60
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
     on_cpu = alone.resources
     assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
