@@ -7,7 +7,7 @@ import pytest
 
 from data.files import write_json
 from flops.pace import NEXT_S, START_S, makespan
-from jobs.expected import expected_time, time_of
+from jobs.expected import Expected, expected_time, time_of
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
