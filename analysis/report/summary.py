@@ -3,7 +3,9 @@ words why. What `scaling fit` prints first, and the page that --plot draws of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from analysis.fits.fit import (
 )
 from analysis.fits.points import Points, Reading
 from analysis.pages.html import render
-from analysis.report.section import Section, Table
+from analysis.report.section import Page, Section, Table
 from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
@@ -215,31 +217,43 @@ def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     return "; ".join(parts)
 
 
-def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
-    """HTML with figure, table and reasons of every group; no file beside it, no network. computes: C [FLOP] of the
+def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> Page:
+    """Figures, tables and reasons of every group; HTML with no file beside it, no network. computes: C [FLOP] of the
     tables (none: `shown_at`). The fits need `Options.curve`."""
-    sections = [_group_section(reading.groups[name], name, fits, computes) for name in reading.groups]
-    return render(
+    names = _file_names(reading.groups)
+    sections = [_group_section(reading.groups[group], group, fits, computes, name) for group, name in names.items()]
+    drawn = {name: figure for section in sections for name, draw in section.figures.items() if (figure := draw())}
+    html = render(
         Path(__file__).with_name("report.html.j2"),
         figures=bool(fits.results),
         name="Scaling laws",
         lead=f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}",
         evaluations=None,
-        sections=sections,
+        sections=[(section, [drawn[name] for name in section.figures]) for section in sections],
     )
+    return Page(html, {table.name: table.rows for section in sections for table in section.tables}, drawn)
 
 
-def _group_section(
-    points: Points, group: str, fits: Fits, computes: Sequence[float]
-) -> tuple[Section, list[go.Figure]]:
+def _file_names(groups: Iterable[str]) -> dict[str, str]:
+    """By group, how names of its files end: "" of one group alone, of several their number and name."""
+    names = {group: f"-{i}-" + re.sub(r"[^\w.-]+", "_", group) for i, group in enumerate(groups, 1)}
+    return names if len(names) > 1 else dict.fromkeys(names, "")
+
+
+def _group_section(points: Points, group: str, fits: Fits, computes: Sequence[float], name: str) -> Section:
+    """name: how the names of its files end."""
     from analysis.report.fit_figures import LEGEND, PROFILES, isoflop_figure, optimum_figure
 
     results, failed = fits.of(group), [failure for failure in fits.failed if failure.group == group]
     if not results:
-        return Section(group, notes=reason_lines(results, failed)), []
+        return Section(group, notes=reason_lines(results, failed))
     shown = shown_at(results, computes)
-    tables = [Table(f"C{i}", summary_table(results, c, failed)) for i, c in enumerate(shown)]
-    figures = [optimum_figure(points, results), *(isoflop_figure(points, fit) for fit in results if fit.isoflop)]
+    rows = [{"C (FLOP)": flop(c)} | row for c in shown for row in summary_table(results, c, failed)]
+    figures: dict[str, Callable[[], go.Figure]] = {f"optima{name}": partial(optimum_figure, points, results)}
+    for fit in results:
+        if fit.isoflop is not None:
+            figures[f"profiles{name}"] = partial(isoflop_figure, points, fit)
     notes = [*reason_lines(results, failed), fitted_on(results), legend(results, len(computes) or 1, "behind a value")]
     lead = [title({group: points}, c, group) for c in shown]
-    return Section(group, lead, tables=tables, notes=[*notes, LEGEND, *([PROFILES] * (len(figures) > 1))]), figures
+    more = [LEGEND, *([PROFILES] * (len(figures) > 1))]
+    return Section(group, lead, figures, [Table(f"optima{name}", rows)], [*notes, *more])

@@ -170,8 +170,8 @@ def runs(
 ) -> None:
     """Fit the runs of one study or of several, by any approach.
 
-    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. Several studies
-    are pooled where they agree in corpus, tokenizer, context and convention.
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save, --plot and --figures.
+    Several studies are pooled where they agree in corpus, tokenizer, context and convention.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.fit import GIVEN_OPTIMA
@@ -202,8 +202,8 @@ def table(
 ) -> None:
     """Fit a table of anybody's runs, by any approach.
 
-    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. A study's
-    results/curves.parquet gives the numbers of `fit runs STUDY`.
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save, --plot and --figures. A
+    study's results/curves.parquet gives the numbers of `fit runs STUDY`.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.fit import GIVEN_OPTIMA
@@ -249,7 +249,7 @@ def _fit_optima(table: str, rows: RowOptions, options: FitOptions, output: Outpu
     from .fit_laws import write_results
 
     plain = rows == RowOptions(columns=rows.columns, where=rows.where)
-    if not plain or options.points or options.convention or output.plot or output.dry_run:
+    if not plain or options.points or options.convention or output.plot or output.figures or output.dry_run:
         raise InputError("--approach optima: takes --columns, --where, --at, --level, --json and --save alone")
     optima, columns = read_optima(table, parse_columns(rows.columns) if rows.columns else {}, rows.where or ())
     fit = fit_optima(optima, _numbers(options.at) if options.at else (), options.level)

@@ -16,7 +16,7 @@ import typer
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, Figures, page_to_write, print_json, tell, write_option_file, written_figures
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ class Output:
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw N_opt and D_opt over C, with tables, on a page.")
     ] = None
+    figures: Figures = None
     details: Annotated[bool, typer.Option("--details", help="Print all parameters, C and what was left out.")] = False
     dry_run: DryRun = False
     as_json: AsJson = False
 
     @property
     def draws_curves(self) -> bool:
-        return self.plot is not None and not self.dry_run
+        return (self.plot is not None or self.figures is not None) and not self.dry_run
 
     def check(self, sources: Sequence[str] = ()) -> None:
         """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""
@@ -60,6 +61,10 @@ class Output:
                     raise InputError(f"{option} {path}: {why}, and would be replaced; name another file")
                 reasons[os.path.realpath(path)] = f"is the file of {option}"
         page_to_write(self.plot)
+        if self.figures is not None and not self.dry_run:
+            from analysis.figures.paper import check_paper
+
+            check_paper(self.figures)
         if self.details and self.as_json:
             raise InputError("--details: is text, and --json has everything: leave one out")
 
@@ -90,7 +95,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     compared = _architectures(source, approaches, options, fits.results)
     output_json |= {"comparisons": None if compared is None else [comparison.to_dict() for comparison in compared]}
     page = None
-    if output.plot is not None:
+    if output.draws_curves:
         from analysis.report.summary import fits_page
 
         page = fits_page(source.reading, fits, options.at)
@@ -111,8 +116,11 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         print("\n\n".join(part for part in parts if part))
     write_results(output.save, output_json)
     if output.plot is not None and page is not None:
-        write_option_file("--plot", output.plot, page)
+        write_option_file("--plot", output.plot, page.html)
         tell(f"written: {output.plot}")
+    if output.figures is not None and page is not None:
+        page.write_paper(output.figures)
+        tell(written_figures(output.figures))
 
 
 def _architectures(

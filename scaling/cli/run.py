@@ -21,7 +21,17 @@ from .corpus import NOT_READY, check_corpus, data_stage, reads_text
 from .evaluation import check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
 from .forecast import Waiting, forecast_rounds, predict_missing
-from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
+from .options import (
+    ChangedFittedOptions,
+    DryRun,
+    Figures,
+    Force,
+    Repair,
+    RunsOptions,
+    close,
+    print_json,
+    written_figures,
+)
 from .planning import REFUSES, TimedPlan, evaluation_time, outlook, outstanding, timed_plan
 from .request import Request
 from .sweep import is_pending, sweep_line, sweep_stage
@@ -234,10 +244,7 @@ def train(
 def report(
     study: ChangedFittedOptions,
     force: Force = False,
-    figures: Annotated[
-        Path | None,
-        typer.Option(help="A folder for a paper: figures as PDF and SVG for one column and two, tables for LaTeX."),
-    ] = None,
+    figures: Figures = None,
 ) -> None:
     """Draw the report from the fitted laws and the tables."""
     request = study.request()
@@ -252,4 +259,4 @@ def report(
         return print_json({"report": str(path)})
     print(f"report: {path}")
     if figures is not None:
-        print(f"figures: {figures}/one-column, {figures}/two-columns (PDF, SVG); tables: {figures}/tables (LaTeX)")
+        print(written_figures(figures))

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.figures.paper import WIDTHS
 from analysis.fits.fit import Fit
 from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
@@ -391,14 +392,35 @@ def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
 
 def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
     path, page = profiles(tmp_path / "profiles.csv"), tmp_path / "page.html"
-    arguments = [path, "--replicates", "40", "--json"]
-    plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page))
+    arguments, folder = [path, "--replicates", "40", "--json"], tmp_path / "a paper 图"
+    plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page, "--figures", folder))
     for one, other in zip(plain["results"], drawn["results"], strict=True):
         curve = other["curve"]
         assert one == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
     html = page.read_text(encoding="utf-8")
     for computed in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
         assert computed in html, computed
+    written = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    names = [f"{width}/{name}.{form}" for width in WIDTHS for name in ("optima", "profiles") for form in ("pdf", "svg")]
+    assert written == {"tables/optima.tex", *names}
+    assert "1e22 & isoflop & " in (folder / "tables" / "optima.tex").read_text()
+
+
+def test_figures_of_groups_have_names_of_files(tmp_path):
+    rows = ["arch,N,D,loss"]
+    for arch in ("a/b", "我的 模型", "a b"):
+        for n in np.geomspace(1e7, 1e9, 4):
+            rows += [f"{arch},{n:.0f},{d:.0f},{1.7 + 400 / n**0.34 + 410 / d**0.28:.6f}" for d in (1e9, 4e9, 2e10)]
+    path, folder = tmp_path / "runs.csv", tmp_path / "figures"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    arguments = [path, "--replicates", "40", "--approach", "parametric", "--figures", folder]
+    fit(*arguments, "--dry-run")
+    assert not folder.exists()
+    fit(*arguments)
+    names = [f"optima-{end}.tex" for end in ("1-a_b", "2-我的_模型", "3-a_b")]
+    assert sorted(file.name for file in (folder / "tables").iterdir()) == names
+    path.with_name("file").write_text("")
+    refused("--figures .*file: cannot be written", *arguments[:-1], path.with_name("file"))
 
 
 def test_what_a_form_takes_for_granted_is_shown():
