@@ -86,7 +86,10 @@ def timed_plan(request: Request) -> TimedPlan:
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
     expected = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
-    made.outlook.append(str(expected))
+    if request.study.jobs.cluster is None:
+        made.outlook.append(str(expected))
+    else:
+        made.outlook.append("`scaling submit` with --dry-run says how long it takes on the study's cluster")
     made.notes += [f"learning rates (lr: law) are those of {file.path}" for file in request.lock.laws]
     if request.study.recipe is not None:
         laws = dict(item for file in request.lock.laws for item in file.law.laws.items())
@@ -102,7 +105,7 @@ def timed_plan(request: Request) -> TimedPlan:
 def outlook(request: Request) -> list[str]:
     """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
     fitted = [run for run in request.runs if not run.is_forecast]
-    lines = evaluation_time(request)
+    lines = evaluation_time(request) if request.study.jobs.cluster is None else []
     lines += [*fit_notes(fitted), *design_notes(fitted, request.study)] if fitted else []
     return lines + Waiting.of(request).lines(request)
 

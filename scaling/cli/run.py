@@ -175,10 +175,11 @@ def plan_command(study: RunsOptions) -> None:
     if study.as_json:
         return print_json(made.to_dict())
     print(show_plan(made.plan))
+    start = "run" if request.study.jobs.cluster is None else "submit"
     if any(line.startswith((NOT_READY, REFUSES)) for line in made.plan.warnings):
-        return print(f"next: correct what the warnings say, then `{study.command('run')}`")
+        return print(f"next: correct what the warnings say, then `{study.command(start)}`")
     is_left = made.expected.n_runs or evaluation_time(request) or Waiting.of(request).lines(request)
-    study.say_next("run" if is_left else "status")
+    study.say_next(start if is_left else "status")
 
 
 def _planned(request: Request, data_later: bool) -> TimedPlan:

@@ -262,7 +262,7 @@ class Draft:
             items = str(sum(map(len, job.elements)) or 1)
             limit = f"{resources.minutes // 60}:{resources.minutes % 60:02d}"
             elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
-            expected = duration(job.longest_s) if job.longest_s else "-"
+            expected = duration(job.longest_s) + " or more" * job.at_least if job.longest_s else "-"
             rows.append((job.name, elements, items, size, str(resources.cpus_per_task), memory, expected, limit, waits))
         if rows:
             heads = (
@@ -300,6 +300,7 @@ class Draft:
             if held_s:
                 idle = f", {1 - used_s / held_s:.0%} of them idle" if used_s < 0.995 * held_s else ""
                 hours = f"{held_s / 3600:,.0f}" if held_s > 360_000 else f"{held_s / 3600:.3g}"
+                hours += " or more" * any(job.at_least for job in self.plan.jobs if job.kind == kind)
                 texts.append(f"{what} {hours} {'GPU' if on_gpus else 'core'}-hours{idle}")
         return (
             f"expected in all: {', '.join(texts) or 'minutes'} (the column is the time of an array's longest "

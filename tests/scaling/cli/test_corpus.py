@@ -92,6 +92,16 @@ def test_tokenizers_that_cannot_be(
     assert not list((study.parent / "out").rglob("*.*"))
 
 
+def test_a_study_of_a_cluster_is_submitted_next(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What training takes on this machine is not what its reader asks for."""
+    for command in ("plan", "status"):
+        app([command, str(study), *SUBMIT[2:]], standalone_mode=False)
+        shown = capsys.readouterr().out
+        assert "next: scaling submit " in shown and "is expected to take" not in shown
+        app([command, str(study)], standalone_mode=False)
+        assert "next: scaling run " in capsys.readouterr().out
+
+
 def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for n_tokens, warned in ((25600, False), (34816, True)):  # of 36,000 bytes, a tenth held out
         app(["run", str(study), "--dry-run", "--json", "--set", f"training.n_tokens={n_tokens}"], standalone_mode=False)
