@@ -211,6 +211,9 @@ def _verdicts(pair: Pair) -> list[str]:
 
 
 def _verdict_cell(pair: Pair) -> str:
+    if pair.verdict == UNKNOWN:  # a value without an interval
+        whys = [compared.ratio.reason for compared in (pair.loss, *pair.compute.values()) if compared is not None]
+        return ": ".join([UNKNOWN, *[why for why in whys if why][:1]])
     return f"{UNDECIDED}: {_by_counts(pair)}" if pair.verdict == UNDECIDED and _of_some_counts(pair) else pair.verdict
 
 

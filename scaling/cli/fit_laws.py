@@ -84,8 +84,10 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         return print_json(read | {"approaches": fitted}) if output.as_json else print("\n".join(lines))
     fits = _fitted(source, approaches, options)
     if source.reading.points == "ends" and source.reading.several_rows:
-        whole = "; --points curves fits whole curves"
-        fits = replace(fits, failed=tuple(replace(failed, reason=failed.reason + whole) for failed in fits.failed))
+        whole = "; --points curves fits whole curves"  # once a group
+        first = {failed.group: failed for failed in reversed(fits.failed)}
+        more = (replace(one, reason=one.reason + whole) if one is first[one.group] else one for one in fits.failed)
+        fits = replace(fits, failed=tuple(more))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     output_json = read | {

@@ -148,8 +148,9 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     for result in results:
         if result.predictions:
             rows = [_prediction(prediction) for prediction in result.predictions]
-            why = [f"rehearsed: {prediction.rests_on}" for prediction in result.predictions]
-            why += [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
+            why = [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
+            rests = [f"rehearsed: {one.rests_on}" for one in result.predictions if one.rests_on not in "".join(why)]
+            why = [*rests, *why]
             lines = wrapped(list(dict.fromkeys(why)))
             group = f"{result.group}: " if result.group else ""
             parts.append("\n".join([f"{group}{result.approach}: predicted loss", rows_table(rows), *lines]))
