@@ -12,7 +12,7 @@ from arch.commands import Application, Plugins, with_options
 from arch.errors import InputError
 from flops.quantity import MOST_PARAMS, MOST_TOKENS, flop, quantity
 
-from .fit_laws import Output, fit_points
+from .fit_laws import Output, check_studies, check_table, fit_points, of_runs, of_studies
 from .options import ChangedFittedOptions, Force, Out, Sets, print_json
 
 if TYPE_CHECKING:
@@ -174,8 +174,6 @@ def runs(
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.tables.read import check_choices
 
-    from .fit_sources import check_studies, of_runs, of_studies
-
     output.check(studies)
     check_studies(studies)
     check_choices(options.points, None, None)
@@ -205,8 +203,6 @@ def table(
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
-
-    from .fit_sources import check_table, of_runs
 
     output.check([table])
     check_table(table)
