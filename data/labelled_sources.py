@@ -1,0 +1,215 @@
+"""Labelled sets by name: the six tasks of the Long Range Arena (Tay et al. 2020, arXiv:2011.04006).
+
+    listops:SEED  pathfinder:SEED  path-x:SEED   made from a seed (data/listops.py, data/pathfinder.py); listops:SEED:N
+                                                 has N training examples, and the others in the arena's proportion
+    imdb:FOLDER  aan:FOLDER  cifar10:FOLDER      read from files in their published layout
+
+Text is bytes, without NUL, cut at the arena's length. The arena validates on IMDB's test set; here every tenth review
+of the training set is held out for that.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from arch.errors import InputError
+
+from . import listops, pathfinder
+from .encoding import n_threads
+from .files import reading
+from .labelled import SPLITS, Facts, LabelledSet, LabelledSplit, write_set
+
+UNIT = 1000  # examples that are made together, whatever the number of processes
+HELD_OUT = 10  # of IMDB's reviews, one in so many
+CIFAR_RECORD = 1 + 3 * 1024  # bytes: a class; red, green and blue pixels
+GREY = (299, 587, 114)  # of red, green and blue, in thousandths (ITU-R BT.601, as the arena's)
+
+Made = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens one after another; lengths of documents; classes
+
+
+class Task(NamedTuple):
+    """`splits` gives those of the source NAME:TEXT from the text. It raises InputError."""
+
+    facts: Facts
+    splits: Callable[[Facts, str], dict[str, LabelledSplit]]
+
+    def write(self, source: str, directory: Path) -> LabelledSet:
+        """Make the set that `source` names. Raises InputError."""
+        splits = self.splits(self.facts, source.partition(":")[2])
+        return write_set(directory, self.facts, splits, {"source": source})
+
+
+def _split(tokens: np.ndarray, lengths: np.ndarray, classes: np.ndarray) -> LabelledSplit:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return LabelledSplit(tokens, offsets, classes.astype(np.int64))
+
+
+def _generated(
+    make: Callable[[int, int], Made], sizes: tuple[int, int, int], facts: Facts, text: str
+) -> dict[str, LabelledSplit]:
+    """make: the UNIT examples of (seed, unit). sizes: the arena's, by split."""
+    parts = text.split(":")
+    if not (1 <= len(parts) <= 2 and all(part.isascii() and part.isdecimal() for part in parts)):
+        raise InputError(f"corpus.source: {text!r} after the name is no SEED or SEED:N with whole numbers from 0")
+    seed, n_train = int(parts[0]), int(parts[-1]) if len(parts) == 2 else sizes[0]
+    counts = [n_train * size // sizes[0] for size in sizes]
+    if min(counts) < 1 or seed >= 1 << 63:
+        least = sizes[0] // min(sizes)
+        raise InputError(f"corpus.source: {text!r}: give at least {least} training examples, and a seed below 2^63")
+    tokens, lengths, classes = _in_parallel(partial(make, seed), sum(counts), facts.max_length)
+    ends = np.cumsum([0, *counts])
+    places = np.concatenate([[0], np.cumsum(lengths)])[ends]
+    return {
+        name: _split(tokens[places[i] : places[i + 1]], lengths[ends[i] : ends[i + 1]], classes[ends[i] : ends[i + 1]])
+        for i, name in enumerate(SPLITS)
+    }
+
+
+def _in_parallel(make: Callable[[int], Made], n: int, max_length: int) -> Made:
+    """The first n examples of units 0, 1, .., made on all cores."""
+    units = range(-(-n // UNIT))
+    tokens, lengths, classes = np.empty(n * max_length, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
+    place = 0
+    for unit, made in zip(units, _mapped(make, units), strict=True):
+        rows = slice(unit * UNIT, min((unit + 1) * UNIT, n))
+        lengths[rows], classes[rows] = (part[: rows.stop - rows.start] for part in made[1:])
+        size = int(lengths[rows].sum())
+        tokens[place : place + size] = made[0][:size]
+        place += size
+    return tokens[:place], lengths, classes
+
+
+def _mapped(make: Callable[[int], Made], units: range) -> Iterator[Made]:
+    if (processes := min(n_threads(), len(units))) == 1:
+        yield from map(make, units)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(make, units)
+
+
+def _listops(seed: int, unit: int) -> Made:
+    return listops.examples(seed, unit, UNIT)
+
+
+def _images(rules: pathfinder.Rules, seed: int, unit: int) -> Made:
+    pixels, classes = pathfinder.examples(rules, seed, unit, UNIT)
+    return pixels.ravel(), np.full(UNIT, pixels.shape[1]), classes
+
+
+def _folder(text: str, needed: tuple[str, ...], what: str) -> Path:
+    folder = Path(text).expanduser()
+    missing = [name for name in needed if not text or not (folder / name).exists()]
+    if missing:
+        raise InputError(f"corpus.source: {text or 'no folder'}: {missing[0]} is not there; name the folder of {what}")
+    return folder
+
+
+def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int) -> LabelledSplit:
+    """documents: the class and the texts of each example."""
+    tokens, lengths, classes = bytearray(), [], []
+    for label, texts in documents:
+        classes.append(label)
+        for text in texts:
+            kept = text.replace(b"\0", b"")[:max_length] or b" "  # a document has at least one token
+            tokens += kept
+            lengths.append(len(kept))
+    return _split(np.frombuffer(tokens, np.uint8), np.array(lengths, np.int64), np.array(classes, np.int64))
+
+
+def _imdb(facts: Facts, text: str) -> dict[str, LabelledSplit]:
+    kinds = ("neg", "pos")  # class 0 and 1
+    needed = tuple(f"{split}/{kind}" for split in ("train", "test") for kind in kinds)
+    what = "aclImdb (train/pos, train/neg, test/pos, test/neg: 12,500 files NUMBER_RATING.txt each, 84 MB to download)"
+    folder = _folder(text, needed, what)
+
+    def reviews(split: str, wanted: Callable[[int], bool]) -> LabelledSplit:
+        def read() -> Iterator[tuple[int, tuple[bytes, ...]]]:
+            with reading(f"corpus.source: {folder / split}", f"name the folder of {what}"):
+                files = (
+                    (label, file) for label, kind in enumerate(kinds) for file in (folder / split / kind).glob("*.txt")
+                )
+                for number, label, file in sorted((int(file.stem.split("_")[0]), label, file) for label, file in files):
+                    if wanted(number):
+                        yield label, (file.read_bytes(),)
+
+        made = _texts(read(), facts.max_length)
+        if not len(made.labels):
+            raise InputError(f"corpus.source: {folder / split}: too few reviews; name the folder of {what}")
+        return made
+
+    return {
+        "train": reviews("train", lambda number: number % HELD_OUT != 0),
+        "validation": reviews("train", lambda number: number % HELD_OUT == 0),
+        "test": reviews("test", lambda number: True),
+    }
+
+
+def _aan(facts: Facts, text: str) -> dict[str, LabelledSplit]:
+    files = {name: f"new_aan_pairs.{file}.tsv" for name, file in zip(SPLITS, ("train", "eval", "test"), strict=True)}
+    what = (
+        "new_aan_pairs.{train,eval,test}.tsv (147,086, 18,090 and 17,437 lines of class, id, id, text, text between tabs; "
+        "in the arena's lra_release.gz, 7.7 GB)"
+    )
+    folder = _folder(text, tuple(files.values()), what)
+
+    def pairs(file: Path) -> Iterator[tuple[int, tuple[bytes, ...]]]:
+        with reading(f"corpus.source: {file}"), open(file, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                fields = line.rstrip(b"\r\n").split(b"\t")
+                if len(fields) != 5 or fields[0] not in (b"0", b"1", b"0.0", b"1.0"):
+                    raise InputError(f"corpus.source: {file}: line {number} is none of class, id, id, text, text")
+                yield int(float(fields[0])), (fields[3], fields[4])
+            if not lines.tell():
+                raise InputError(f"corpus.source: {file} is empty; name the folder of {what}")
+
+    return {name: _texts(pairs(folder / file), facts.max_length) for name, file in files.items()}
+
+
+def _cifar10(facts: Facts, text: str) -> dict[str, LabelledSplit]:
+    names = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+    what = "CIFAR-10's binary version (data_batch_1.bin to data_batch_5.bin and test_batch.bin, 30,730,000 bytes each)"
+    folder = _folder(text, (*names, "test_batch.bin"), what)
+
+    def images(*files: str) -> tuple[np.ndarray, np.ndarray]:
+        records = []
+        for file in files:
+            with reading(f"corpus.source: {folder / file}", f"name the folder of {what}"):
+                records.append(np.fromfile(folder / file, np.uint8).reshape(-1, CIFAR_RECORD))
+        table = np.concatenate(records)
+        grey = (table[:, 1:].reshape(-1, 3, 1024).astype(np.uint32) * np.array(GREY, np.uint32)[:, None]).sum(axis=1)
+        return ((grey + 500) // 1000).astype(np.uint8), table[:, 0]
+
+    pixels, classes = images(*names)
+    n_train = len(classes) * 9 // 10  # as the arena splits them
+    parts = {"train": slice(n_train), "validation": slice(n_train, None)}
+    sets = {name: (pixels[rows], classes[rows]) for name, rows in parts.items()} | {"test": images("test_batch.bin")}
+    return {
+        name: _split(pixels.ravel(), np.full(len(classes), pixels.shape[1]), classes)
+        for name, (pixels, classes) in sets.items()
+    }
+
+
+def _image_facts(n_classes: int, size: int) -> Facts:
+    return Facts(n_classes, vocab_size=256, max_length=size**2, image=(size, size, 1))
+
+
+PATHFINDER_SIZES = (160_000, 20_000, 20_000)
+TASKS = {
+    "listops": Task(
+        Facts(n_classes=10, vocab_size=16, max_length=2000, padding_id=listops.PADDING),
+        partial(_generated, _listops, (96_000, 2_000, 2_000)),
+    ),
+    "pathfinder": Task(
+        _image_facts(2, 32), partial(_generated, partial(_images, pathfinder.PATHFINDER), PATHFINDER_SIZES)
+    ),
+    "path-x": Task(_image_facts(2, 128), partial(_generated, partial(_images, pathfinder.PATH_X), PATHFINDER_SIZES)),
+    "imdb": Task(Facts(n_classes=2, vocab_size=256, max_length=4096, padding_id=0), _imdb),
+    "aan": Task(Facts(n_classes=2, vocab_size=256, max_length=4000, padding_id=0, documents_per_example=2), _aan),
+    "cifar10": Task(_image_facts(10, 32), _cifar10),
+}
