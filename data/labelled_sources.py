@@ -25,7 +25,7 @@ from .encoding import n_threads
 from .files import reading
 from .labelled import SPLITS, Facts, LabelledSet, LabelledSplit, write_set
 
-UNIT = 1000  # examples that are made together, whatever the number of processes
+UNIT = 1000  # examples at most that are made together, whatever the number of processes
 HELD_OUT = 10  # of IMDB's reviews, one in so many
 CIFAR_RECORD = 1 + 3 * 1024  # bytes: a class; red, green and blue pixels
 GREY = (299, 587, 114)  # of red, green and blue, in thousandths (ITU-R BT.601, as the arena's)
@@ -51,9 +51,9 @@ def _split(tokens: np.ndarray, lengths: np.ndarray, classes: np.ndarray) -> Labe
 
 
 def _generated(
-    make: Callable[[int, int], Made], sizes: tuple[int, int, int], facts: Facts, text: str
+    make: Callable[[int, int, int], Made], sizes: tuple[int, int, int], facts: Facts, text: str
 ) -> dict[str, LabelledSplit]:
-    """make: the UNIT examples of (seed, unit). sizes: the arena's, by split."""
+    """make: n examples of (seed, n, unit). sizes: the arena's, by split."""
     parts = text.split(":")
     if not (1 <= len(parts) <= 2 and all(part.isascii() and part.isdecimal() for part in parts)):
         raise InputError(f"corpus.source: {text!r} after the name is no SEED or SEED:N with whole numbers from 0")
@@ -71,17 +71,18 @@ def _generated(
     }
 
 
-def _in_parallel(make: Callable[[int], Made], n: int, max_length: int) -> Made:
-    """The first n examples of units 0, 1, .., made on all cores."""
-    units = range(-(-n // UNIT))
+def _in_parallel(make: Callable[[int, int], Made], n: int, max_length: int) -> Made:
+    """n examples of the units 0, 1, .., made on all cores. make: some of (n, unit)."""
+    size = min(UNIT, n)
+    units = range(-(-n // size))
     tokens, lengths, classes = np.empty(n * max_length, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
     place = 0
-    for unit, made in zip(units, _mapped(make, units), strict=True):
-        rows = slice(unit * UNIT, min((unit + 1) * UNIT, n))
+    for unit, made in zip(units, _mapped(partial(make, size), units), strict=True):
+        rows = slice(unit * size, min((unit + 1) * size, n))
         lengths[rows], classes[rows] = (part[: rows.stop - rows.start] for part in made[1:])
-        size = int(lengths[rows].sum())
-        tokens[place : place + size] = made[0][:size]
-        place += size
+        end = place + int(lengths[rows].sum())
+        tokens[place:end] = made[0][: end - place]
+        place = end
     return tokens[:place], lengths, classes
 
 
@@ -93,13 +94,9 @@ def _mapped(make: Callable[[int], Made], units: range) -> Iterator[Made]:
         yield from pool.imap(make, units)
 
 
-def _listops(seed: int, unit: int) -> Made:
-    return listops.examples(seed, unit, UNIT)
-
-
-def _images(rules: pathfinder.Rules, seed: int, unit: int) -> Made:
-    pixels, classes = pathfinder.examples(rules, seed, unit, UNIT)
-    return pixels.ravel(), np.full(UNIT, pixels.shape[1]), classes
+def _images(rules: pathfinder.Rules, seed: int, n: int, unit: int) -> Made:
+    pixels, classes = pathfinder.examples(rules, seed, n, unit)
+    return pixels.ravel(), np.full(n, pixels.shape[1]), classes
 
 
 def _folder(text: str, needed: tuple[str, ...], what: str) -> Path:
@@ -153,8 +150,8 @@ def _imdb(facts: Facts, text: str) -> dict[str, LabelledSplit]:
 def _aan(facts: Facts, text: str) -> dict[str, LabelledSplit]:
     files = {name: f"new_aan_pairs.{file}.tsv" for name, file in zip(SPLITS, ("train", "eval", "test"), strict=True)}
     what = (
-        "new_aan_pairs.{train,eval,test}.tsv (147,086, 18,090 and 17,437 lines of class, id, id, text, text between tabs; "
-        "in the arena's lra_release.gz, 7.7 GB)"
+        "new_aan_pairs.{train,eval,test}.tsv (147,086, 18,090 and 17,437 lines of class, id, id, text, text between "
+        "tabs; in the arena's lra_release.gz, 7.7 GB)"
     )
     folder = _folder(text, tuple(files.values()), what)
 
@@ -203,7 +200,7 @@ PATHFINDER_SIZES = (160_000, 20_000, 20_000)
 TASKS = {
     "listops": Task(
         Facts(n_classes=10, vocab_size=16, max_length=2000, padding_id=listops.PADDING),
-        partial(_generated, _listops, (96_000, 2_000, 2_000)),
+        partial(_generated, listops.examples, (96_000, 2_000, 2_000)),
     ),
     "pathfinder": Task(
         _image_facts(2, 32), partial(_generated, partial(_images, pathfinder.PATHFINDER), PATHFINDER_SIZES)

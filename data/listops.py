@@ -38,7 +38,7 @@ class Level(NamedTuple):
         return np.cumsum(counts) - counts
 
 
-def examples(seed: int, unit: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def examples(seed: int, n: int, unit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The n examples of part `unit` of a set: tokens (uint8, one list after another), lengths and values (int64 [n]).
     They depend on the arguments alone."""
     draws, made, n_made = Draws(seed, unit), [], 0

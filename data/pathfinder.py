@@ -75,7 +75,7 @@ class Images:
         self.nowhere = radius * (self.width + 1)  # a place whose dashes are all in the border
 
         circle = self._circle(reach)
-        angles = np.arctan2(circle[:, 0], circle[:, 1])
+        self.angles = angles = np.arctan2(circle[:, 0], circle[:, 1])
         units = np.stack([np.sin(angles), np.cos(angles)], axis=1)
         turns = np.abs(angles[:, None] - angles)
         falling = np.cos(np.minimum(rules.continuity * np.minimum(turns, 2 * math.pi - turns), math.pi / 2)) ** 2
@@ -120,7 +120,7 @@ class Images:
     def drawn(self, n: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Pixels, uint8 [n, size * size], and classes, int64 [n]."""
         rules, canvas = self.rules, np.zeros((n, self.width**2), np.uint8)
-        taken, long_paths = self._long_paths(n, draws)
+        taken, long_paths = self.long_paths(n, draws)
         for path in long_paths:
             self._draw(canvas, path, rules.brightness)
         for i in range(rules.n_distractors):
@@ -130,7 +130,7 @@ class Images:
             )
             self._draw(canvas, path, rules.distractor_brightness)
         is_same, marked = draws.below(2, n), draws.below(2, n)
-        tails = np.choose(marked, [self._tails(path) for path in long_paths])
+        tails = np.choose(marked, [self.tails(path) for path in long_paths])
         ends = np.choose(np.where(is_same, marked, 1 - marked), [path.heads[:, -1] for path in long_paths])
         for place in (tails, ends):
             _lighten(canvas, place[:, None] + self.patch, _grey(self.dot))
@@ -141,20 +141,20 @@ class Images:
         for heads, directions in zip(path.heads.T, path.directions.T, strict=True):
             _lighten(canvas, heads[:, None] + self.patch, ink[directions])
 
-    def _long_paths(self, n: int, draws: Draws) -> tuple[np.ndarray, list[Dashes]]:
+    def long_paths(self, n: int, draws: Draws) -> tuple[np.ndarray, list[Dashes]]:
         """The number of the dash that takes each pixel, [n, width * width], and both paths of n images."""
         made: list[tuple[np.ndarray, ...]] = []
         while sum(len(part[0]) for part in made) < n:
             taken = np.tile(self.empty, (n, 1))
             first = self._path(taken, 1, N_DASHES, LONG_TRIES, partial(self._from_centre, draws), draws)
-            beside = partial(self._from_beside, self._tails(first), draws)
+            beside = partial(self._from_beside, self.tails(first), draws)
             second = self._path(taken, 1 + N_DASHES, N_DASHES, LONG_TRIES, beside, draws)
             is_whole = (first.heads[:, -1] != self.nowhere) & (second.heads[:, -1] != self.nowhere)
             made.append(tuple(part[is_whole] for part in (taken, *first, *second)))
         taken, *parts = (np.concatenate(part)[:n] for part in zip(*made, strict=True))
         return taken, [Dashes(*parts[:2]), Dashes(*parts[2:])]
 
-    def _tails(self, path: Dashes) -> np.ndarray:
+    def tails(self, path: Dashes) -> np.ndarray:
         return path.heads[:, 0] - self.dash[path.directions[:, 0]]
 
     def _path(self, taken: np.ndarray, number: int, n_dashes: int, tries: int, first: Proposal, draws: Draws) -> Dashes:
@@ -231,7 +231,7 @@ def _lighten(canvas: np.ndarray, places: np.ndarray, values: np.ndarray) -> None
 _images = cache(Images)  # by rules and margin
 
 
-def examples(rules: Rules, seed: int, unit: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def examples(rules: Rules, seed: int, n: int, unit: int) -> tuple[np.ndarray, np.ndarray]:
     """The n images of part `unit` of a set, uint8 [n, size * size], and their classes, int64 [n]. They depend on the
     arguments alone."""
     draws, n_margins = Draws(seed, unit), len(rules.margins)
