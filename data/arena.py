@@ -1,4 +1,4 @@
-"""Labelled sets by name: the six tasks of the Long Range Arena (Tay et al. 2020, arXiv:2011.04006).
+"""The six tasks of the Long Range Arena (Tay et al. 2020, arXiv:2011.04006) as labelled sets, by name.
 
     listops:SEED  pathfinder:SEED  path-x:SEED   made from a seed (data/listops.py, data/pathfinder.py); listops:SEED:N
                                                  has N training examples, and the others in the arena's proportion

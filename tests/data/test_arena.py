@@ -1,4 +1,4 @@
-"""Labelled sets by name: made ones whatever the number of processes, and hand-made files in their published layouts."""
+"""The arena's sets: made ones whatever the number of processes, and hand-made files in their published layouts."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from arch.errors import InputError
-from data import labelled_sources
+from data import arena
+from data.arena import TASKS
 from data.labelled import SPLITS, LabelledSet
-from data.labelled_sources import TASKS
 
 
 def write(source: str, directory: Path) -> LabelledSet:
@@ -30,9 +30,9 @@ def examples_of(labelled: LabelledSet, split: str) -> list[list[bytes | int]]:
 )
 def test_a_made_set_does_not_depend_on_the_processes(tmp_path, monkeypatch, source, n):
     sets = []
-    monkeypatch.setattr(labelled_sources, "UNIT", 30)
+    monkeypatch.setattr(arena, "UNIT", 30)
     for processes in (1, 2):
-        monkeypatch.setattr(labelled_sources, "n_threads", lambda n=processes: n)
+        monkeypatch.setattr(arena, "n_threads", lambda n=processes: n)
         sets.append(write(source, tmp_path / str(processes)))
     assert sets[0].fingerprint == sets[1].fingerprint
     assert tuple(sets[0].n_examples(split) for split in SPLITS) == n
