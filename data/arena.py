@@ -11,6 +11,7 @@ of the training set is held out for that.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,8 @@ def _mapped(make: Callable[[int], Made], units: range) -> Iterator[Made]:
     if (processes := min(n_threads(), len(units))) == 1:
         yield from map(make, units)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    interrupted = (signal.SIGINT, signal.SIG_IGN)  # by the user: this process ends the others
+    with multiprocessing.get_context("spawn").Pool(processes, signal.signal, interrupted) as pool:
         yield from pool.imap(make, units)
 
 
