@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 41  # of the method and of the tables: raise it with every change of either, so that fits are made anew
-REPORT_VERSION = 49  # of the page: raise it with every change of what a report shows, so that it is drawn again
+REPORT_VERSION = 50  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -147,6 +147,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
             "baseline": baseline,
             "evaluations": evaluations,
             "forecast": [round_.to_dict() for round_ in forecast],
+            **({"published": study.evaluation.published} if study.evaluation.published else {}),
         }
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
@@ -170,7 +171,8 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
     provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}
     provenance |= provenance_facts(fits, came)
     provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
-    beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
+    of_classes = accuracies(study, runs)
+    beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast, of_classes)
     made = page(Study(name, fits, tables, *beside), study.live)
     if not is_drawn:
         content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
@@ -181,6 +183,13 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
     if paper is not None:
         made.write_paper(paper)
     return Reported(directory / "index.html", not is_drawn, missing)
+
+
+def accuracies(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, str]]:
+    """The test accuracies of the study's classifiers, beside published ones; empty where none was evaluated."""
+    from analysis.report.accuracy import accuracy_rows
+
+    return accuracy_rows(read_tables(study.results).runs, source_of(study, runs).scores(), study.evaluation.published)
 
 
 def read_tables(results: Path) -> RunTable:

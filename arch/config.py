@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .architectures import register_all
+from .encoder import EncoderConfig
 from .errors import InputError, nearest
 from .options import COMMON, TYPES, Options, check_choice, check_float, check_size, kind_of
 from .registry import ARCHITECTURES, architecture, archs_with, has_option, kinds_of
@@ -17,13 +18,14 @@ ARCHS = register_all()  # the names of the architectures of this package
 RESIDUAL_DTYPES = ("auto", "fp32")
 LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
 OF_A_KIND = ("n_heads", "d_ffn", "norm", "norm_eps", "chunk_size")  # of COMMON: what layers of a pattern may differ in
-OF_ALL = tuple(field for field in COMMON if field not in ("arch", "n_layers", *OF_A_KIND))
+ENCODER = "encoder"  # the field of encoders, of every architecture
+OF_ALL = (*(field for field in COMMON if field not in ("arch", "n_layers", *OF_A_KIND)), ENCODER)
 PATTERN = ("layers", "kinds")  # the keys of a pattern in files
 
 
 def reads(arch: str, field: str) -> bool:
     """Whether an architecture has this field of ModelConfig: a common field, or one of its options."""
-    return field in COMMON or has_option(arch, field)
+    return field in (*COMMON, ENCODER) or has_option(arch, field)
 
 
 def means(arch: str, field: str) -> bool:
@@ -103,6 +105,8 @@ class ModelConfig:
     """Precision of the residual stream under autocast: the compute dtype (auto) or fp32."""
     options: Any = None
     """The architecture's options, an instance of its subclass of Options."""
+    encoder: EncoderConfig | None = None
+    """Of an encoder, whose embeddings are never tied; null: a language model."""
     layers: tuple[str, ...] = ()
     """Of a pattern: the architecture of each layer of a period."""
     parts: tuple[ModelConfig, ...] = ()
@@ -129,6 +133,8 @@ class ModelConfig:
         for name, largest in LARGEST_FLOAT.items():
             check_float(name, getattr(self, name), largest)
         fill = object.__setattr__  # frozen: only here
+        if self.encoder is not None:
+            fill(self, "tie_embeddings", False)
         if self.norm is None:
             fill(self, "norm", own.norm)
         check_choice("norm", self.norm, NORMS)
@@ -141,11 +147,35 @@ class ModelConfig:
         for field in dataclasses.fields(self.options):
             if getattr(self.options, field.name) is None and kind_of(field) in TYPES:
                 raise InputError(f"model.{field.name}: {own.options.__name__}.derived must give its value")
+        if self.encoder is not None:
+            self.encoder.check(self)
 
     @property
     def head_dim(self) -> int:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
+
+    @property
+    def n_outputs(self) -> int:
+        """Logits of the head: one for each token of the vocabulary, or for each class."""
+        return self.vocab_size if self.encoder is None else self.encoder.n_classes
+
+    @property
+    def head_width(self) -> int:
+        """Channels that the head reads."""
+        return self.d_model if self.encoder is None else self.encoder.pooled * self.d_model
+
+    @property
+    def embedded(self) -> int:
+        """Vectors of d_model channels in the embedding: one for each token, or for each number of a patch."""
+        return self.vocab_size if self.encoder is None or self.encoder.patch is None else self.encoder.numbers
+
+    def read_as(self, context_length: int) -> tuple[int, int, int]:
+        """How a row of context_length ids is read: as how many sequences, of how many positions each, with how many
+        outputs of the head in all."""
+        if self.encoder is None:
+            return 1, context_length, context_length
+        return self.encoder.documents, self.encoder.n_positions(context_length), 1
 
     @property
     def kinds(self) -> tuple[ModelConfig, ...]:
@@ -179,6 +209,7 @@ class ModelConfig:
         """Plain data: the common fields, then the architecture's options, or the layers of a pattern with the fields of
         each kind."""
         fields = {name: getattr(self, name) for name in COMMON}
+        fields |= {} if self.encoder is None else {ENCODER: dataclasses.asdict(self.encoder)}
         if not self.layers:
             return fields | dataclasses.asdict(self.options)
         own = {kind.arch: _without(kind.to_dict(), ("arch", "n_layers", *OF_ALL)) for kind in self.parts}
@@ -228,7 +259,10 @@ class ModelConfig:
         own = architecture(fields["arch"])
         check_fields([own.name], fields)
         options = own.options(**{name: fields[name] for name in own.options.names() if name in fields})
-        return cls(**{name: fields[name] for name in COMMON if name in fields}, options=options)
+        given = {name: fields[name] for name in COMMON if name in fields}
+        if fields.get(ENCODER) is not None:
+            given[ENCODER] = EncoderConfig.from_dict(fields[ENCODER])
+        return cls(**given, options=options)
 
 
 def patterned(
@@ -263,7 +297,7 @@ def _pattern_from(fields: Mapping[str, Any]) -> ModelConfig:
         not (isinstance(layers, (list, tuple)) and isinstance(kinds, dict) and all(isinstance(k, str) for k in layers))
         or set(layers) != set(kinds)
         or any(not isinstance(own, dict) or set(own) & {*OF_ALL, "arch", "n_layers"} for own in kinds.values())
-        or any(name not in (*COMMON, *PATTERN) for name in fields)
+        or any(name not in (*COMMON, *PATTERN, ENCODER) for name in fields)
     ):
         raise InputError("model.layers: a pattern has layers, and the fields of each of its kinds in model.kinds")
 
@@ -301,8 +335,8 @@ def archs_in(fields: Mapping[str, Any]) -> list[str]:
 
 def model_fields_in(content: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a file that are fields of ModelConfig, with their values."""
-    names = (*field_names(), *PATTERN)
+    names = (*field_names(), *PATTERN, ENCODER)
     return {name: value for name, value in content.items() if name in names}
 
 
-assert tuple(field.name for field in dataclasses.fields(ModelConfig)[:-3]) == COMMON
+assert tuple(field.name for field in dataclasses.fields(ModelConfig)[:-4]) == COMMON

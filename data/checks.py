@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arch.errors import InputError
-from data.corpus import Corpus, is_of
+from data.corpus import Corpus, LabelledCorpus, is_of
 from data.files import read_manifest
+from data.labelled import LabelledSet, is_set
+from data.labelled_sources import facts_of
 from data.left_out import left_out
 from data.settings import CorpusSettings, Stream, shown_source
 from data.sources.documents import Counts
@@ -20,7 +22,7 @@ from data.sources.schemes import find
 from data.sources.text import NAMED_FILE_PIECE
 from data.tokenizer import get_tokenizer
 from data.tokenizer.ranks import rank_files
-from data.vocabulary import TRAINED
+from data.vocabulary import IDS, TRAINED
 
 LOOKED_AT = 1 << 26  # bytes of a source that are read to find its first document
 
@@ -40,6 +42,8 @@ def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
 
     Raises InputError: it is of other settings; the source of another place, whose text it may hold too, is not there.
     """
+    if settings.labelled:
+        return LabelledCorpus(LabelledSet(directory)) if is_set(directory) else None
     manifest = read_manifest(directory, verify=False, partial=True)
     if manifest is None or manifest.get("kind") != "corpus":
         return None
@@ -52,7 +56,10 @@ def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
 def check_text(settings: CorpusSettings) -> list[str]:
     """Raise InputError where a source is not there, is damaged at its start, or has no usable text, or its first record
     has no `text_key`. Returns a line where the little that is read here does not decide it."""
-    lines = []
+    lines = list[str]()
+    if settings.labelled:
+        facts_of(settings.labelled)
+        return lines
     for stream in settings.streams:
         check_source(stream.source)
         if remote := [source for source in stream.source if not find(source).is_at_hand()]:
@@ -97,6 +104,8 @@ def sizes_of(settings: CorpusSettings) -> dict[str, Size | None]:
 
 def _size_of(stream: Stream, tokenizer: str) -> Size | None:
     n_bytes = most = 0
+    if tokenizer == IDS:
+        return None
     for name in stream.source:
         source = find(name)
         sizes = source.sizes()

@@ -24,6 +24,8 @@ import numpy as np
 from arch.errors import InputError
 from data.clean.filtering import entries_of
 from data.files import MANIFEST, damage, read_manifest, seal_directory, write_json
+from data.labelled import LabelledSet, Rows, is_set
+from data.labelled_sources import make_set
 from data.left_out import RECORD as LEFT_OUT
 from data.left_out import left_out
 from data.manifest import (
@@ -116,6 +118,29 @@ class Corpus:
         return open_index(self.directory, [stem_of(split, part.name) for part in self.parts(split)])
 
 
+class LabelledCorpus(Corpus):
+    """A labelled set as a corpus of rows, each a window whose last target is a class (data.labelled.Rows)."""
+
+    def __init__(self, labelled: LabelledSet) -> None:
+        super().__init__(labelled.directory, labelled.manifest)
+        self.labelled = labelled
+
+    def _opened(self, split: str) -> Tokens:
+        rows: Any = Rows(self.labelled.split(split), self.labelled.facts)
+        return rows
+
+    @cached_property
+    def test(self) -> Tokens:
+        """Checked against its checksums, as `validation`."""
+        if wrong := damage(self.directory, "test"):
+            raise InputError(f"{self.directory}: is damaged ({wrong}); `scaling data STUDY` makes it again")
+        return self._opened("test")
+
+    @property
+    def warnings(self) -> list[str]:
+        return []
+
+
 def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     """The corpus at `directory`, perhaps one whose text was left out; file sizes are checked, with `verify` checksums
     too.
@@ -123,6 +148,8 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     Raises InputError where there is none, or it is damaged.
     """
     directory = Path(directory)
+    if is_set(directory):
+        return LabelledCorpus(LabelledSet(directory, verify))
     manifest = _manifest_of(directory, verify=verify, partial=True)
     if manifest is None or manifest.get("schema") != SCHEMA:
         state = f"is damaged ({damage(directory) or OTHER})" if (directory / MANIFEST).exists() else "does not exist"
@@ -146,6 +173,9 @@ def prepare(
     corpus of other settings, or files that are no corpus. OSError (disk full) leaves nothing behind.
     """
     directory = Path(directory)
+    if settings.labelled:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        return LabelledCorpus(make_set(settings.labelled, directory))
     bundled = _bundled(settings, directory)
     if bundled is not None and not text:
         return bundled

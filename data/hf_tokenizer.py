@@ -14,6 +14,7 @@ from typing import Any
 
 from .files import write_bytes
 from .tokenizer import END_OF_TEXT, Tokenizer
+from .tokenizer.base import Ids
 from .tokenizer.json_file import CONFIG, JsonTokenizer, json_bytes
 from .tokenizer.letters import written
 from .tokenizer.patterns import oniguruma
@@ -29,7 +30,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The files by name; the same bytes at every call, on every machine."""
-    return tokenizer.files() | dict(_files(_Kept(tokenizer)))
+    return {} if isinstance(tokenizer, Ids) else tokenizer.files() | dict(_files(_Kept(tokenizer)))
 
 
 class _Kept:

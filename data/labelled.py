@@ -5,15 +5,15 @@
               {split}.offsets.npy  int64 [documents + 1]: document i is tokens[offsets[i] : offsets[i + 1]]
               {split}.labels.npy   int64 [examples]
 
-for the splits train, validation and test. The documents of an example follow one another. An image is a document of its
-pixels, row by row (its channels one after another at each pixel).
+for the splits train, validation and test. The documents of an example follow one another. An image is a document of
+its pixels, row by row (its channels one after another at each pixel). Training reads a split as Rows: an example is a
+window whose last target is its class.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arch.errors import InputError
-from data.files import damage, new_directory, read_manifest, reading
+from data.files import MANIFEST, damage, new_directory, read_manifest, read_object, reading, sha256
+from data.settings import hash_of
+from data.vocabulary import IDS
 
-KIND = "labelled"  # of a manifest
+KIND, SCHEMA = "labelled", 1  # of a manifest
 SPLITS = ("train", "validation", "test")
+PIECE = 1 << 26  # tokens that are looked at together
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Facts:
     padding_id: int | None = None
     documents_per_example: int = 1
     image: tuple[int, int, int] | None = None
+
+    @property
+    def row(self) -> int:
+        """Ids of an example."""
+        return self.documents_per_example * self.max_length
 
     def check(self, where: object) -> None:
         """Raise InputError where the facts contradict each other."""
@@ -78,13 +86,42 @@ class LabelledSplit(NamedTuple):
         """int64 [examples, documents_per_example * max_length + 1]: the documents, each filled up by padding_id, then
         the class."""
         width, each = facts.max_length, facts.documents_per_example
-        rows = np.full((len(examples), each * width + 1), facts.padding_id or 0, np.int64)
+        rows = np.full((len(examples), facts.row + 1), facts.padding_id or 0, np.int64)
         for row, example in zip(rows, examples.tolist(), strict=True):
             for i in range(each):
                 start, end = self.offsets[example * each + i : example * each + i + 2].tolist()
                 row[i * width : i * width + end - start] = self.tokens[start:end]
             row[-1] = self.labels[example]
         return rows
+
+
+def is_set(directory: Path) -> bool:
+    """Whether the manifest at `directory` is of a labelled set, damaged or not."""
+    with suppress(OSError, ValueError):
+        return bool(read_object(directory / MANIFEST).get("kind") == KIND)
+    return False
+
+
+class Rows:
+    """A split as one array of ids of which only whole rows can be read: that of example i is [i n : i n + n + 1], n ids
+    of an example, then its class."""
+
+    ndim, dtype = 1, np.dtype(np.int64)
+
+    def __init__(self, split: LabelledSplit, facts: Facts) -> None:
+        self._split, self._facts = split, facts
+        self.shape = (len(split.labels) * facts.row + 1,)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: slice) -> np.ndarray:
+        start, stop, step = key.indices(len(self))
+        example, within = divmod(start, self._facts.row)
+        if step != 1 or within or stop - start != self._facts.row + 1:
+            raise ValueError(f"a labelled set is read by rows of {self._facts.row} ids and their class, not {key}")
+        row: np.ndarray = self._split.rows(np.array([example]), self._facts)[0]
+        return row
 
 
 class LabelledSet:
@@ -106,8 +143,7 @@ class LabelledSet:
     @property
     def fingerprint(self) -> str:
         """What identifies the set: its facts and its files."""
-        identity = {"facts": asdict(self.facts), "files": self.manifest["files"]}
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        return str(self.manifest["fingerprint"])
 
     def split(self, name: str) -> LabelledSplit:
         """The arrays of train, validation or test."""
@@ -121,26 +157,45 @@ class LabelledSet:
     def train(self) -> LabelledSplit:
         return self.split("train")
 
-    def n_examples(self, split: str) -> int:
-        return int(self.manifest["rows"][split])
-
 
 def write_set(
     directory: Path | str, facts: Facts, splits: Mapping[str, LabelledSplit], origin: Mapping[str, Any]
 ) -> LabelledSet:
-    """Write a set, whole or not at all. origin: source, generator, seed and whatever else says where it comes from.
-    Raises InputError where a split does not fit, or holds an id that is none of the vocabulary's or is padding."""
+    """Write a set, whole or not at all. origin: its `source`, as a study file names it, and whatever else says where it
+    comes from. Raises InputError where a split does not fit, or holds an id that is none of the vocabulary's or is
+    padding."""
     facts.check(directory)
     if set(splits) != set(SPLITS):
         raise InputError(f"{directory}: a labelled set has the splits {', '.join(SPLITS)}, not {', '.join(splits)}")
     for name, split in splits.items():
         split.check(facts, f"{directory}: {name}")
-        if int(split.tokens.max()) >= facts.vocab_size or bool((split.tokens == facts.padding_id).any()):
-            raise InputError(f"{directory}: {name} holds ids beyond {facts.vocab_size - 1}, or the padding's")
-    rows = {name: len(split.labels) for name, split in splits.items()}
-    manifest = {"kind": KIND, "facts": asdict(facts), "rows": rows, "origin": dict(origin)}
+        for start in range(0, len(split.tokens), PIECE):
+            piece = split.tokens[start : start + PIECE]
+            padded = facts.padding_id is not None and bool((piece == facts.padding_id).any())
+            if int(piece.max()) >= facts.vocab_size or padded:
+                raise InputError(f"{directory}: {name} holds ids beyond {facts.vocab_size - 1}, or the padding's")
+    counts = {
+        name: {
+            "documents": len(split.offsets) - 1,
+            "bytes": split.tokens.nbytes,
+            "tokens": len(split.labels) * facts.row + 1,
+        }
+        for name, split in splits.items()
+    }
+    manifest: dict[str, Any] = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "facts": asdict(facts),
+        "origin": dict(origin),
+        "settings": {"source": [origin["source"]], "tokenizer": IDS},
+        "tokenizer": {"name": IDS, "identity": IDS},
+        "counts": {"documents": sum(count["documents"] for count in counts.values())},
+        "splits": counts,
+    }
     with new_directory(Path(directory), manifest, kind=KIND) as folder:
         for name, split in splits.items():
             for part, array in zip(LabelledSplit._fields, split, strict=True):
                 np.save(folder / f"{name}.{part}.npy", array)
+        files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+        manifest["fingerprint"] = hash_of({"facts": asdict(facts), "files": files})
     return LabelledSet(directory)

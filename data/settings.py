@@ -13,7 +13,7 @@ from typing import Any
 
 from arch.errors import InputError, shown
 from data.clean.steps import check_steps
-from data.vocabulary import portable
+from data.vocabulary import IDS, portable
 
 LEFT_OUT_AT: dict[str, Any] = {"clean": []}  # fields that are no part of a corpus' identity at their default
 LONGEST_PERIOD = 100_000  # windows after which the order of a mixture's sources repeats
@@ -69,6 +69,8 @@ class CorpusSettings:
             object.__setattr__(self, "source", _named(tuple(self.source)))
         object.__setattr__(self, "clean", tuple(self.clean))
         check_steps(self.clean)
+        if self.tokenizer == IDS and (len(as_tuple(self.source)) > 1 or self.mixture):
+            raise InputError("corpus.source: a labelled set stands alone: name one")
         if (self.validation_fraction is None) == (self.validation_tokens is None):
             raise InputError("corpus: give validation_fraction or validation_tokens, and null for the other")
         if self.validation_tokens is not None and self.validation_tokens <= 0:
@@ -86,6 +88,11 @@ class CorpusSettings:
     def mixture(self) -> tuple[Weighted, ...]:
         """The sources of a mixture; () where all sources are one stream."""
         return tuple(source for source in as_tuple(self.source) if isinstance(source, Weighted))
+
+    @property
+    def labelled(self) -> str:
+        """The labelled set that takes the place of text; "" where there is none."""
+        return str(as_tuple(self.source)[0]) if self.tokenizer == IDS else ""
 
     @property
     def streams(self) -> list[Stream]:

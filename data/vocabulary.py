@@ -4,6 +4,7 @@ bytes                 256 bytes and end-of-text
 cl100k_base, gpt2, .. an encoding of tiktoken
 bpe:V                 a byte-level BPE of V ids, 256 bytes and end-of-text included, trained on the corpus
 FILE.json             a tokenizer.json of a byte-level BPE, by its path
+ids                   none: the ids of a labelled set, whose facts say how many there are
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from arch.errors import InputError, nearest, shown
 
-BYTES = "bytes"
+BYTES, IDS = "bytes", "ids"
 TRAINED = "bpe:"
 JSON_NAME = "tokenizer.json"  # of a tokenizer that is read from a file, wherever that lies
 ENCODINGS = {  # tiktoken's own, and their ids, special ones included
@@ -29,6 +30,7 @@ ENCODINGS = {  # tiktoken's own, and their ids, special ones included
 }
 MULTIPLE = 8  # of which a vocabulary is, the one of bytes apart: 100,280 for cl100k_base, as in the paper
 LEAST, MOST = 257, 1 << 20  # ids of a trained tokenizer
+MOST_IDS = 1 << 16  # of a labelled set
 HINTS = [BYTES, "cl100k_base", "bpe:16384", *(name for name in ENCODINGS if name != "cl100k_base")]
 
 
@@ -44,6 +46,8 @@ def vocabulary(name: str) -> int:
     """
     if name == BYTES:
         return LEAST
+    if name == IDS:
+        return MOST_IDS
     if name in ENCODINGS:
         return padded(ENCODINGS[name])
     if name.startswith(TRAINED):

@@ -111,9 +111,9 @@ def gated_heads(cfg: ModelConfig, T: int, a: int, values: int) -> Bytes:
 def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:
     """Of all sequences: the loss goes by groups of rows, whose logits its gradient overwrites, the next group's beside
     the last's; it makes the gradients of the hidden states and, in fp32, of the head, in the forward pass."""
-    head, width, x = float(cfg.vocab_size * cfg.d_model), tokens * cfg.d_model, stream(cfg, a)
+    head, width, x = float(cfg.n_outputs * cfg.head_width), tokens * cfg.head_width, stream(cfg, a)
     return {
-        "logits": a * min(tokens, 2.0 * loss_rows(cfg.vocab_size)) * cfg.vocab_size,
+        "logits": a * min(tokens, 2.0 * loss_rows(cfg.n_outputs)) * cfg.n_outputs,
         "loss": (x + (a if x != a else 0)) * width + (a * head if a < F else 0.0),
         "loss_gradients": a * width + F * head,
     }

@@ -3,8 +3,9 @@
 paper      table 1 of Shen et al. 2024
 appendix   its A.1, operation by operation, the printed algebra corrected (appendix.py lists how)
 executed   the matrix products that this code's chunk forms execute, forward and backward, as torch's counter sees them
-exact      `executed` less what the model does not need: the masked half of the softmax square and products of
-           parameters alone, and a backward pass of exactly twice the forward
+exact      `executed` less what the model does not need: the masked half of a causal softmax square, products of
+           parameters alone, projections of an encoder's rows backwards (those of the rows, turned round), and a
+           backward pass of exactly twice the forward
 6nd        6 N, N the non-embedding parameters (Kaplan et al. 2020)
 6nd_total  6 N with the head's matrix in N
 
@@ -22,7 +23,7 @@ from arch.errors import InputError, choice
 
 from .appendix import appendix_forward, paper_forward
 from .entry import Entry, Lines
-from .forward import backward_excess, forward_products, recomputed_products, setup_products
+from .forward import BACKWARDS, backward_excess, forward_products, recomputed_products, setup_products
 from .params import EMBEDDING, count_params, require_count
 from .registry import entries_of, entry_of
 
@@ -54,8 +55,9 @@ def _exact(cfg: ModelConfig, context: int, sequences: int) -> Lines:
 
 
 def _needed_products(cfg: ModelConfig, context: int) -> Lines:
-    setup = setup_products(cfg, context)
-    return {k: v for k, v in forward_products(cfg, context).items() if k not in setup and k != SOFTMAX_MASKED}
+    setup, masked = setup_products(cfg, context), () if cfg.encoder else (SOFTMAX_MASKED,)
+    products = forward_products(cfg, context).items()
+    return {k: v for k, v in products if k not in (*setup, *masked) and not k.endswith(BACKWARDS)}
 
 
 def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
@@ -65,13 +67,17 @@ def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
 
 
 def _six_n(cfg: ModelConfig, context: int, sequences: int) -> Lines:
-    """2 N, N the non-embedding parameters; the same at every context length."""
-    return {name: 2.0 * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
+    """2 N, N the non-embedding parameters, for each position that layers read, of which a token is one; the same at
+    every context length."""
+    documents, length, _ = cfg.read_as(context)
+    each = 2.0 * (documents * length / context)
+    return {name: each * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
 
 
 def _six_n_total(cfg: ModelConfig, context: int, sequences: int) -> Lines:
     """With the head's matrix, once, tied or not; the look-up is no product."""
-    return _six_n(cfg, context, sequences) | {"head": 2.0 * cfg.d_model * cfg.vocab_size}
+    outputs = cfg.read_as(context)[2] / context
+    return _six_n(cfg, context, sequences) | {"head": 2.0 * outputs * cfg.head_width * cfg.n_outputs}
 
 
 _FORWARD: dict[str, Callable[[ModelConfig, int, int], Lines]] = {
@@ -101,7 +107,7 @@ def _lines(
 
 def costs_as_published(cfg: ModelConfig) -> bool:
     """Whether the matrix products are those of the same configuration without ablations, whose cost table 1 gives."""
-    return all(_costs_as_published(entry_of(kind.arch), kind) for kind in cfg.kinds)
+    return cfg.encoder is None and all(_costs_as_published(entry_of(kind.arch), kind) for kind in cfg.kinds)
 
 
 @lru_cache(maxsize=4096)
@@ -145,6 +151,7 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
         used = [(k, v, kind.options) for kind in cfg.kinds for k, v in kind.identity().items()]
         changed = [] if published else [f"{k}={v}" for k, v, options in used if k in options.ablations()]
         model = f"{cfg.arch} with {', '.join(changed)}" if changed else cfg.arch
+        model = model if cfg.encoder is None else f"an encoder of {cfg.arch}"
         others = " or ".join(conventions_of(cfg))
         raise InputError(f"convention {convention!r} has no formula for {model}: use {others}")
     return context

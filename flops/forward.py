@@ -7,11 +7,14 @@ exceptions are lines of their own, `excess`. So no module can report another pas
 from __future__ import annotations
 
 from arch.config import ModelConfig
+from arch.encoder import reads_both
 from arch.errors import InputError
 
 from .entry import summed
 from .params import layer_matrices
 from .registry import entry_of
+
+BACKWARDS = ".backwards"  # of lines: a product made a second time, for the rows of an encoder backwards
 
 
 def forward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -19,14 +22,22 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
 
     A weight matrix costs 2 x size a token; the sequence operations are in cores.py and architectures/ (softmax over the
     full square); the head 2dV a token; the embedding look-up is no matrix product. The sum equals what
-    torch.utils.flop_counter sees in a forward pass. `context_length` defaults to the configuration's.
+    torch.utils.flop_counter sees in a forward pass. `context_length` defaults to the configuration's. Of an encoder,
+    whose sequences are its rows, a mixer of both directions has two passes but for the output projection; what they
+    have in common stands in lines "<name>.backwards" a second time.
     """
     context = cfg.context_length if context_length is None else context_length
-    products = summed(entry_of(kind.arch).once_core(kind, context) for kind in cfg.kinds)
-    products |= summed(layers_products(kind, context) for kind in cfg.kinds)
-    products["head"] = 2.0 * cfg.d_model * cfg.vocab_size * context
-    products = {name: flop * sequences for name, flop in products.items()}
-    return products | setup_products(cfg, context)
+    documents, length, outputs = cfg.read_as(context)
+    parts = [layers_products(kind, length) for kind in cfg.kinds]
+    for kind in cfg.kinds:
+        parts.append(
+            {name: flop * (1 + reads_both(kind)) for name, flop in entry_of(kind.arch).once_core(kind, length).items()}
+        )
+    if cfg.encoder is not None and cfg.encoder.patch is not None:
+        parts.append({"embedding": 2.0 * cfg.embedded * cfg.d_model * length})
+    products = {name: flop * documents * sequences for name, flop in summed(parts).items()}
+    products["head"] = 2.0 * cfg.head_width * cfg.n_outputs * outputs * sequences
+    return products | setup_products(cfg, length)
 
 
 def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
@@ -34,14 +45,24 @@ def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
     matrices = {name: 2.0 * size * context for name, size in layer_matrices(kind).items()}
     if (core := entry_of(kind.arch).core) is None:
         raise InputError(f"{kind.arch}: the FLOP of its sequence operation are not known")
-    return {name: flop * kind.n_layers for name, flop in (matrices | core(kind, context)).items()}
+    products = core(kind, context)
+    if reads_both(kind):
+        again = (name for name in matrices if name.startswith("mixer.") and name != "mixer.o")
+        matrices |= {f"{name}{BACKWARDS}": matrices[name] for name in list(again)}
+        products = {name: 2.0 * flop for name, flop in products.items()}
+    return {name: flop * kind.n_layers for name, flop in (matrices | products).items()}
 
 
 def layers_backward(kind: ModelConfig, context: int) -> dict[str, float]:
     """FLOP of one sequence in all layers of a kind, backward."""
     products = {name: 2.0 * flop for name, flop in layers_products(kind, context).items()}
-    excess = entry_of(kind.arch).excess(kind, context)
+    excess = layer_excess(kind, context)
     return summed((products, {name: flop * kind.n_layers for name, flop in excess.items()}))
+
+
+def layer_excess(kind: ModelConfig, context: int) -> dict[str, float]:
+    """Entry.excess of one sequence in one layer of a kind, of both directions where it has them."""
+    return {name: flop * (1 + reads_both(kind)) for name, flop in entry_of(kind.arch).excess(kind, context).items()}
 
 
 def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
@@ -58,13 +79,16 @@ def setup_products(cfg: ModelConfig, context: int) -> dict[str, float]:
 def backward_excess(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
     """FLOP of the backward pass beyond twice `forward_products`, by module; negative where it has fewer products."""
     context = cfg.context_length if context_length is None else context_length
+    documents, length, _ = cfg.read_as(context)
     parts, setup = list[dict[str, float]](), list[dict[str, float]]()
     for kind in cfg.kinds:
-        entry = entry_of(kind.arch)
-        parts += [{name: flop * kind.n_layers for name, flop in entry.excess(kind, context).items()}]
-        parts += [entry.once_excess(kind, context)]
-        setup += [entry.setup_excess(kind, context)]
-    return {name: flop * sequences for name, flop in summed(parts).items()} | summed(setup)
+        entry, passes = entry_of(kind.arch), 1 + reads_both(kind)
+        parts += [{name: flop * kind.n_layers for name, flop in layer_excess(kind, length).items()}]
+        parts += [{name: flop * passes for name, flop in entry.once_excess(kind, length).items()}]
+        setup += [entry.setup_excess(kind, length)]
+    if cfg.encoder is not None and cfg.encoder.patch is not None:  # pixels have no gradient
+        parts += [{"embedding.unread": -2.0 * cfg.embedded * cfg.d_model * length}]
+    return {name: flop * documents * sequences for name, flop in summed(parts).items()} | summed(setup)
 
 
 def backward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -80,9 +104,12 @@ def recomputed_products(cfg: ModelConfig, context_length: int | None = None, seq
     """FLOP of the products that gradient checkpointing computes again: a layer's forward pass, but for its last matrix,
     whose output no gradient reads (PyTorch stops there). TPE, embedding and head lie outside the layers."""
     context = cfg.context_length if context_length is None else context_length
+    documents, length, _ = cfg.read_as(context)
     lines = []
     for kind in cfg.kinds:
         last = "ffn.down" if entry_of(kind.arch).has_mlp else "mixer.o"
-        products = layers_products(kind, context).items()
-        lines.append({f"{name}.again": flop * sequences for name, flop in products if name != last and flop})
+        products = layers_products(kind, length).items()
+        lines.append(
+            {f"{name}.again": flop * documents * sequences for name, flop in products if name != last and flop}
+        )
     return summed(lines)

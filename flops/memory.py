@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from arch.config import ModelConfig
+from arch.encoder import reads_both
 from arch.errors import InputError, choice
 from arch.kernel_config import CAST_AHEAD
 
@@ -80,6 +81,8 @@ def training_memory(
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
+    documents, context, outputs = cfg.read_as(context)
+    outputs, sequences = outputs * sequences, documents * sequences
     n, share = float(count_params(cfg).total), 1.0 / world_size
     lines = {
         "parameters": F * n * (share if zero_stage == 3 else 1.0),
@@ -89,7 +92,7 @@ def training_memory(
     of_a_layer, half = F * max(map(_layer_weights, cfg.kinds)), F * max(map(_half_of_layer, cfg.kinds))
     if zero_stage:
         lines["reduce_bucket"] = min(F * n, float(F * BUCKET), of_a_layer if zero_stage == 3 else math.inf)
-    head, tokens = float(cfg.vocab_size * cfg.d_model), float(sequences * context)
+    head, tokens = float(cfg.n_outputs * cfg.head_width), float(sequences * context)
     lines["tied_gradient"] = F * head if cfg.tie_embeddings else 0.0
     lines["optimizer"] = 3 * F * n * share if zero_stage else 2 * F * n
     layers = [sum(layer_activations(kind, context, sequences, a, kernels).values()) for kind in cfg.kinds]
@@ -107,7 +110,7 @@ def training_memory(
         if copies and not recompute and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
             cached = copies
         cast = 0.0 if cached == copies else half / 2
-        lines |= {"autocast_cache": cached + cast} | by_kernels.loss(cfg, tokens, a)
+        lines |= {"autocast_cache": cached + cast} | by_kernels.loss(cfg, outputs, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
         lines["temporaries"] = max(_temporaries(kind, tokens, a) for kind in cfg.kinds)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
@@ -117,11 +120,11 @@ def training_memory(
         last += cast + lines["temporaries"]
     else:
         lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
-        lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
+        lines |= {"logits": F * outputs * cfg.n_outputs, "logits_gradient": 2 * F * outputs * cfg.n_outputs}
         # the loss: logits, logits in fp32, log-probabilities; its backward: log-probabilities and two gradients
-        forward = lines["autocast_cache"] + saved + (2 * F + a * (a < F)) * tokens * cfg.vocab_size
+        forward = lines["autocast_cache"] + saved + (2 * F + a * (a < F)) * outputs * cfg.n_outputs
         left = 2.0 * head * (copies > 0) if recompute else lines["autocast_cache"]
-        backward = left + saved + 3 * F * tokens * cfg.vocab_size
+        backward = left + saved + 3 * F * outputs * cfg.n_outputs
     lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
     held = lines["parameters"] + lines["optimizer"]
     if zero_stage == 3:  # gradients have their places from the start
@@ -145,16 +148,17 @@ def _memory_of(cfg: ModelConfig) -> Memory:
 
 
 def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps of the forward pass of one layer of a kind, by module. Raises InputError where a plugin has
-    none."""
+    """What autograd keeps of the forward pass of one layer of a kind, by module; of an encoder's the mixer's of both
+    directions, where it has them (but for the output projection's input, which counts twice). Raises InputError where a
+    plugin has none."""
     entry, memory, a = entry_of(cfg.arch), _memory_of(cfg), activation_bytes
-    tokens = float(sequences * context)
+    tokens, passes = float(sequences * context), 1 + reads_both(cfg)
     if kernels and memory.by_kernels is not None:
-        mixer = memory.by_kernels(cfg, context, a, sequences)
+        mixer = memory.by_kernels(cfg, context, a, passes * sequences)
     else:
         mixer = memory.activations(cfg, context, a)
     lines = {"norms": (1 + entry.has_mlp) * tokens * _norm(cfg, a, kernels)}
-    lines |= {name: sequences * size for name, size in mixer.items()}
+    lines |= {name: passes * sequences * size for name, size in mixer.items()}
     lines["mixer.rotation"] = memory.shared(cfg, context, kernels)
     if entry.has_mlp:
         by_token = by_kernels.mlp(cfg, a) if kernels else activations.mlp(cfg, a, memory.mlp_tensors)
@@ -194,7 +198,8 @@ def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation
 
 def matrix_weights(cfg: ModelConfig) -> float:
     """Weights that enter matrix products with activations, the head's among them: autocast's cache holds them."""
-    return float(sum(kind.n_layers * _layer_weights(kind) for kind in cfg.kinds) + cfg.vocab_size * cfg.d_model)
+    layers = sum(kind.n_layers * _layer_weights(kind) for kind in cfg.kinds)
+    return float(layers + cfg.n_outputs * cfg.head_width)
 
 
 def _layer_weights(kind: ModelConfig) -> int:

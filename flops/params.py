@@ -10,7 +10,7 @@ from arch.errors import InputError
 from .entry import norm_size, summed
 from .registry import entry_of
 
-EMBEDDING = ("embedding", "head")
+EMBEDDING = ("embedding", "positions", "head")
 LARGEST = 10**15  # of any one number: beyond it a count means nothing, and its powers no longer fit a float
 
 
@@ -26,7 +26,8 @@ def require_count(name: str, value: object) -> None:
 class ParamCount:
     """Numbers of parameters; `by_module` sums each module over the layers.
 
-    `embedding` holds the embedding and, where it is not tied, the head; `non_embedding` is everything else.
+    `embedding` holds the embedding, an encoder's positions and, where it is not tied, the head; `non_embedding` is
+    everything else.
     """
 
     by_module: dict[str, int]
@@ -61,12 +62,15 @@ def layer_params(cfg: ModelConfig) -> dict[str, int]:
 def count_params(cfg: ModelConfig) -> ParamCount:
     """Parameters of the model that `cfg` describes, exactly.
 
-    Embedding V d (tied; the untied head adds V d); a layer has its token mixer (architectures/), the MLP 3 d g
-    and two norms (Mamba: no MLP, one norm); one final norm. Fixed decays and buffers are not parameters.
+    Embedding V d (tied; the untied head adds V d, an encoder's its width times n_classes); a layer has its token mixer
+    (architectures/), the MLP 3 d g and two norms (Mamba: no MLP, one norm); one final norm. Fixed decays and buffers
+    are not parameters.
     """
-    modules = {"embedding": cfg.vocab_size * cfg.d_model}
+    modules = {"embedding": cfg.embedded * cfg.d_model}
+    if cfg.encoder is not None and cfg.encoder.positions == "learned":
+        modules["positions"] = cfg.encoder.n_positions(cfg.context_length) * cfg.d_model
     if not cfg.tie_embeddings:
-        modules["head"] = cfg.vocab_size * cfg.d_model
+        modules["head"] = cfg.head_width * cfg.n_outputs
     modules |= summed(entry_of(kind.arch).once(kind) for kind in cfg.kinds)
     modules |= summed(
         {name: kind.n_layers * size for name, size in layer_params(kind).items() if size} for kind in cfg.kinds

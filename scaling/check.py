@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,8 @@ from arch.arguments import Parser, add_plugin, plugin_words
 from arch.config import ARCHS, NORMS, ModelConfig
 from arch.errors import InputError
 from arch.model.cache import LayerCache
-from arch.model.lm import LanguageModel, NoInit, build_model, load_model
-from arch.model.mixer import Mixer, mixer_of
+from arch.model.lm import LanguageModel, build_model, empty_of, load_model
+from arch.model.mixer import Mixer, Stream, mixer_of
 from arch.presets import SIZES, preset
 from arch.registry import Architecture, architecture
 from flops import Entry, count_params, decode_state
@@ -147,7 +148,7 @@ def named(config: ModelConfig, layer: int) -> str:
 def check_parameters(config: ModelConfig) -> None:
     """flops.count_params is the number of parameters."""
     with torch.device("meta"):
-        model = LanguageModel(config)
+        model = empty_of(config)
     counted, real = count_params(config).total, sum(parameter.numel() for parameter in model.parameters())
     if counted == real:
         return
@@ -187,17 +188,19 @@ def check_flop(config: ModelConfig) -> None:
 def check_flop_at(config: ModelConfig, rows: int, length: int) -> None:
     """`check_flop` for so many sequences of a length."""
     model = build_model(config, seed=0)
-    names = {f"LanguageModel.decoder.layers.{index}": index for index in range(config.n_layers)}
+    layers = f"{type(model).__name__}.decoder.layers"
+    names = {f"{layers}.{index}": index for index in range(config.n_layers)}
     forward, backward = products_of_torch(model, random_ids(rows, length))
-    of_kinds = [kind for kind, _ in config.by_layer]
-    unseen = [rows * sum(unseen_products(kind, length).values()) / kind.n_layers for kind in of_kinds]
+    of_kinds, (documents, positions, _) = [kind for kind, _ in config.by_layer], config.read_as(length)
+    each = rows * documents
+    unseen = [each * sum(unseen_products(kind, positions).values()) / kind.n_layers for kind in of_kinds]
     passes = (
         ("forward", forward, layers_products, forward_products),
         ("backward", backward, layers_backward, backward_products),
     )
     for name, real, of_layers, of_model in passes:
         counted = {
-            key: rows * sum(of_layers(of_kinds[index], length).values()) / of_kinds[index].n_layers
+            key: each * sum(of_layers(of_kinds[index], positions).values()) / of_kinds[index].n_layers
             for key, index in names.items()
         } | {"Global": sum(of_model(config, length, rows).values())}
         for key, flop in counted.items():
@@ -216,14 +219,15 @@ def products_of_torch(model: LanguageModel, ids: Tensor) -> tuple[dict[str, int]
     """FLOP by module of a forward and of a backward pass, as torch counts them; "Global" is all. Each layer's backward
     pass is one of that layer alone, on the inputs that it has in the model."""
     inputs: dict[str, tuple[object, ...]] = {}
-    layers = {f"LanguageModel.decoder.layers.{index}": layer for index, layer in enumerate(model.decoder.layers)}
+    of_model = f"{type(model).__name__}.decoder.layers"
+    layers = {f"{of_model}.{index}": layer for index, layer in enumerate(model.decoder.layers)}
     hooks = [
         layer.register_forward_pre_hook(lambda layer, given, name=name: inputs.setdefault(name, given) and None)
         for name, layer in layers.items()
     ]
     with sdpa_kernel(SDPBackend.MATH):
         with FlopCounterMode(display=False, depth=4) as counter:
-            loss = model(input_ids=ids, targets=ids).loss
+            loss = model(input_ids=ids, targets=ids % model.model_config.n_outputs).loss
         forward = {name: sum(flop.values()) for name, flop in counter.get_flop_counts().items()}
         for hook in hooks:
             hook.remove()
@@ -438,6 +442,62 @@ def check_padding(config: ModelConfig) -> None:
                         close(actual[name][row], value[0], f"state {name!r} of layer {layer} after padding")
 
 
+def check_encoder(config: ModelConfig) -> None:
+    """As an encoder: parameters and FLOP are counted, every mixer gives what naive passes over single rows, forwards
+    and backwards, add up to, gradients too, and padding changes no logit."""
+    if any(mixer_of(kind.arch).forward is not Mixer.forward for kind in config.kinds):
+        raise Skipped("its layers read one direction alone")
+    config = config.replace(context_length=LENGTH, encoder={"n_classes": 3, "padding_id": 256})
+    check_parameters(config)
+    if all(entry.core is not None for entry in entries_of(config)) and not on_a_gpu(config):
+        check_flop_at(config, 2, LENGTH)
+    model, lengths = moved_model(config), [1, 40, LENGTH]
+    ids = torch.full((len(lengths), LENGTH), 256)
+    for row, n in enumerate(lengths):
+        ids[row, :n] = random_ids(1, n, seed=n)
+    calls: list[tuple[Mixer, Tensor, Stream]] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda module, given: calls.append((module, given[0].detach(), given[1])))
+        for module in model.modules()
+        if isinstance(module, Mixer)
+    ]
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits
+        for hook in hooks:
+            hook.remove()
+        for row, n in enumerate(lengths):
+            alone = model(input_ids=ids[row : row + 1, :n]).logits
+            close(alone, logits[row : row + 1], f"the logits of {n} tokens without their padding")
+    for index, (mixer, x, stream) in enumerate(calls):
+        check_directions(f"{named(config, index)} of an encoder: its", mixer, x, stream, lengths)
+
+
+def check_directions(what: str, mixer: Mixer, x: Tensor, stream: Stream, lengths: Sequence[int]) -> None:
+    """`check_encoder` of a mixer's call on x [B, T, d], whose rows have so many tokens before their padding."""
+    x.requires_grad_()
+    stream = replace(stream, bounds=None if stream.bounds is None else [bound.detach() for bound in stream.bounds])
+    rows, together = list[Tensor](), mixer(x, stream, {})[0]
+    for row, n in zip(x.split(1), lengths, strict=True):
+        tokens, steps = row[:, :n], torch.arange(n, device=x.device)
+        mask = None if stream.both_directions else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
+        rotary = mixer.rotary(mixer.config, steps, x)
+        naive = Stream(steps, attention_mask=mask, backend="naive", bounds=stream.bounds, rotary=rotary)
+        mixed = mixer.mix(tokens, naive, {})[0]
+        if stream.both_directions:
+            mixed = mixed + mixer.mix(tokens.flip(1), naive, {})[0].flip(1)
+        rows.append(mixer.out(mixed))
+    parameters = {"x": x, **dict(mixer.named_parameters())}
+    answers = [together[row, :n] for row, n in enumerate(lengths)], [row[0] for row in rows]
+    gradients = []
+    for answer in answers:
+        weighted = [(part * torch.linspace(-1, 1, part.numel()).view(part.shape).to(part)).sum() for part in answer]
+        gradients.append(torch.autograd.grad(torch.stack(weighted).sum(), list(parameters.values())))
+    for n, actual, expected in zip(lengths, *answers, strict=True):
+        close(actual, expected, f"{what} output for {n} tokens, read in both directions")
+    for name, actual, expected in zip(parameters, *gradients, strict=True):
+        close(actual, expected, f"{what} gradient of {name}, read in both directions")
+
+
 def check_backends(config: ModelConfig) -> None:
     """The naive backend of the sequence operations gives what the fast one gives."""
     if on_a_gpu(config):
@@ -487,13 +547,23 @@ CHECKS: dict[str, Callable[[ModelConfig], None]] = {
     "state size": check_state_size,
     "packing": check_packing,
     "padding": check_padding,
+    "encoder": check_encoder,
     "backends": check_backends,
     "autocast": check_autocast,
     "file": check_file,
 }
 
 
-DOUBLE = ("gradients", "causality", "batch", "state", "packing", "padding", "backends")  # those of moved_model
+DOUBLE = (
+    "gradients",
+    "causality",
+    "batch",
+    "state",
+    "packing",
+    "padding",
+    "encoder",
+    "backends",
+)  # those of moved_model
 QUICK = ("parameters", "flop", "batch", "causality", "state", "state size", "gradients")
 
 
@@ -546,8 +616,8 @@ def first_failure(config: ModelConfig, checks: tuple[str, ...], known: tuple[Arc
 def first_that_builds(config: ModelConfig, shapes: Iterable[Mapping[str, Any]]) -> ModelConfig | None:
     """The first of some changes of a configuration of which a model can be made."""
     for changes in shapes:
-        with suppress(Exception), NoInit():
-            LanguageModel(changed := config.replace(**changes))
+        with suppress(Exception):
+            empty_of(changed := config.replace(**changes))
             return changed
     return None
 

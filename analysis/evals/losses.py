@@ -178,17 +178,17 @@ class Validation(OfText):
         length, tokens, bytes_of = model.context_length, prepared.tokens, model.tokenizer.n_bytes
         starts = window_starts(prepared.parts, length, self.chosen.validation_tokens)
         windows = [(start, length) for start in starts.tolist()]
-        rows = scored(model, tokens, windows, length, self.chosen.batch_rows)
-        nats = np.array([row.sum(dtype=float) for row in rows])
-        n_bytes = np.array([bytes_of[tokens[start + 1 : start + 1 + length]].sum() for start, _ in windows])
+        rows = list(scored(model, tokens, windows, length, self.chosen.batch_rows))
+        nats, targets = np.array([row.sum(dtype=float) for row in rows]), np.array([len(row) for row in rows])
+        n_bytes = np.array([bytes_of[tokens[start : start + 1 + length][1:]].sum() for start, _ in windows])
 
         def of(chosen: np.ndarray) -> dict[str, Any]:
             total = math.fsum(nats[chosen]) if np.isfinite(nats[chosen]).all() else math.nan
             n_windows = int(chosen.sum())
-            return losses(total, n_windows * length, int(n_bytes[chosen].sum())) | {"n_windows": n_windows}
+            return losses(total, int(targets[chosen].sum()), int(n_bytes[chosen].sum())) | {"n_windows": n_windows}
 
         values = of(np.ones(len(nats), dtype=bool)) | {
-            "n_tokens_scored": len(nats) * length,
+            "n_tokens_scored": int(targets.sum()),
             "n_bytes_scored": int(n_bytes.sum()),
             "context_length": length,
         }

@@ -89,7 +89,8 @@ class LoadedModel:
 
 
 def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
-    """float32 [B, T]: -log p of each token of rows [B, T + 1] but the first, given those before it in its row.
+    """float32 [B, T]: -log p of each token of rows [B, T + 1] but the first, given those before it in its row; of a
+    classifier [B, 1], that of the last.
 
     The head runs over slices, so that the logits of a long row of a large vocabulary need not lie in memory at once.
     Raises InputError for ids outside of the model's vocabulary.
@@ -103,10 +104,11 @@ def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
     ids = torch.from_numpy(rows)
     check_ids(ids, model.config.vocab_size)  # here, where no GPU is waited for
     ids = ids.to(model.device)
-    nats = torch.empty(ids.shape[0], ids.shape[1] - 1, dtype=torch.float32, device=ids.device)
     step = max(1, MAX_LOGITS // (len(ids) * model.config.vocab_size))
     with ids_checked(), model.reading():
         hidden, _ = model.model.decoder(ids[:, :-1].contiguous(), None, None, None, False, None)
+        nats = torch.empty(hidden.shape[:2], dtype=torch.float32, device=ids.device)
+        ids = ids[:, -nats.shape[1] - 1 :]
         for start in range(0, nats.shape[1], step):
             logits = model.model.lm_head(hidden[:, start : start + step])
             with torch.autocast(logits.device.type, enabled=False):

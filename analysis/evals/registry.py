@@ -16,6 +16,7 @@ from analysis.scales import TREND, Scale
 from arch.errors import InputError, nearest
 from arch.outside import import_allowed
 
+from .classify import Classify
 from .lmeval import ruler, sets
 from .lmeval.rows import show_layout
 from .lmeval.task import LmEvalTask, NamedTask
@@ -47,6 +48,12 @@ ENTRIES: dict[str, Entry] = {
         f"{WIKITEXT} below the data folder, or the file of its settings: a text file of UTF-8, or a .jsonl of records "
         "with a text under text_key (page)",
         {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)},
+    ),
+    "classify": Entry(
+        Classify,
+        "test accuracy of classifiers of a labelled set",
+        layout="the test split of the study's own labelled set",
+        scales={"acc": Scale(TREND, full=1.0)},
     ),
     "extrapolate": Entry(
         Extrapolate,

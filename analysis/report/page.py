@@ -7,7 +7,7 @@ made. Each section is made by one function.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import write_latex, write_tables
 from analysis.pages.html import render
+from analysis.report.accuracy import accuracy_section
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
 from analysis.report.figures import figure_one, tokens_figure, validation_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
@@ -61,6 +62,7 @@ class Study:
     tasks: Sequence[str] = ()
     costs: Sequence[Cost] = ()
     forecast: Sequence[ForecastRound] = ()
+    accuracies: Rows = field(default_factory=list)  # of classifiers (accuracy_rows)
 
     @property
     def bigram(self) -> float | None:
@@ -119,6 +121,7 @@ def sections_of(study: Study) -> Iterator[Section]:
     if not is_of_variants(fits):
         yield _curves(study)
     yield _held_out(study)
+    yield accuracy_section(study.accuracies)
     if fits.downstream:
         yield from task_sections(fits.downstream, fits.conventions)
     if not is_of_variants(fits):

@@ -222,11 +222,11 @@ def corpus_facts(manifest: Mapping[str, Any]) -> dict[str, str]:
     facts |= {split: _sizes(sizes) for split, sizes in manifest["splits"].items()}
     facts |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
     facts |= {f"cleaning: {entry['step']}": headline(entry) for entry in manifest.get("cleaning", [])}
-    shared = manifest["shared"]
-    facts["held-out text that training text holds too"] = (
-        f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
-        f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
-    )
+    if shared := manifest.get("shared"):
+        facts["held-out text that training text holds too"] = (
+            f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
+            f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
+        )
     if rate := manifest.get("entropy_rate"):
         nats = f"{rate['nats_per_token']:.4f} {loss_unit([manifest['tokenizer']['name']])}, ends of documents counted"
         facts["entropy rate, by the source"] = f"{nats}; {rate['bits_per_byte']:.4f} bits/byte"

@@ -126,7 +126,7 @@ class RunDirectories:
 
     def baseline(self) -> dict[str, Any] | None:
         """The bigram model's loss, computed where it is not stored."""
-        if self.corpus() is None:
+        if (self.corpus() or {}).get("kind") != "corpus":
             return None
         from analysis.bigram import ensure_baseline
 

@@ -74,8 +74,7 @@ class Decoder(nn.Module):
         if vectors is None:
             check_ids(input_ids, self.embedding.num_embeddings)
         device = input_ids.device.type
-        cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if cast else None
+        dtype = self.stream_dtype(device)
         x = embed(input_ids, self.embedding, dtype) if vectors is None else vectors.to(dtype or vectors.dtype)
         streams = {
             kind.arch: Stream(
@@ -84,7 +83,7 @@ class Decoder(nn.Module):
                 layout.document_starts,
                 layout.attention_mask,
                 backend,
-                self._bounds(kind, mixer),
+                self.bounds(kind, mixer),
                 mixer.rotary(kind, layout.positions, x),
             )
             for kind, mixer in self.kinds
@@ -93,15 +92,31 @@ class Decoder(nn.Module):
         if self.tpe is not None:
             x, first = self.tpe(x, streams[self.kind_of_layer[0]], {} if cache is None else cache.first)
         caches: list[LayerCache] = []
-        recompute = self.gradient_checkpointing and self.training
-        # a layer that is computed again casts its own
-        ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
-        with self.casts.once() if ahead else nullcontext():
-            hidden = self._through(x, streams, cache, caches if use_cache else None, recompute)
+        hidden = self.through_layers(x, streams, cache, caches if use_cache else None)
         if not use_cache:
             return hidden, None
         n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
         return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
+
+    def stream_dtype(self, device: str) -> torch.dtype | None:
+        """The residual stream's dtype where it is not the embedding's."""
+        cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
+        return torch.get_autocast_dtype(device) if cast else None
+
+    def through_layers(
+        self,
+        x: Tensor,
+        streams: dict[str, Stream],
+        cache: DecodeCache | None = None,
+        caches: list[LayerCache] | None = None,
+    ) -> Tensor:
+        """The normalised hidden states behind all layers, whose new caches are appended to `caches`. streams: by
+        kind."""
+        recompute = self.gradient_checkpointing and self.training
+        # a layer that is computed again casts its own
+        ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
+        with self.casts.once() if ahead else nullcontext():
+            return self._through(x, streams, cache, caches, recompute)
 
     def _through(
         self,
@@ -111,8 +126,6 @@ class Decoder(nn.Module):
         caches: list[LayerCache] | None,
         recompute: bool,
     ) -> Tensor:
-        """The normalised hidden states behind all layers, whose new caches are appended to `caches`. streams: by
-        kind."""
         branch: Tensor | None = None
         normed: Tensor | None = None
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
@@ -137,7 +150,7 @@ class Decoder(nn.Module):
         assert branch is not None
         return self.norm.add(x, branch)[1]
 
-    def _bounds(self, kind: ModelConfig, mixer: type[Mixer]) -> tuple[Tensor, ...] | None:
+    def bounds(self, kind: ModelConfig, mixer: type[Mixer]) -> tuple[Tensor, ...] | None:
         """The bounds [channels] of each layer of a kind, split in one operation so that their gradients are joined in
         one; None where it has none."""
         if kind.arch not in self.gammas:

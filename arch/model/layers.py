@@ -60,7 +60,7 @@ class Layer(nn.Module):
         if normed is None:
             x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
         if (scales := self._scales(x, next_norm)) is not None:
-            mixed, cache = self.mixer.mix(normed, stream, layer_cache)
+            mixed, cache = self.mixer.mixed(normed, stream, layer_cache)
             x, normed = layer_end(x, mixed, self._matrices(), self.channel.activation, *scales)
             return x, None, normed, cache
         branch, cache = self.mixer(normed, stream, layer_cache)

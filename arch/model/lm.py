@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as nnf
@@ -21,6 +21,7 @@ from ..ops.fused.cross_entropy import linear_cross_entropy
 from ..registry import plugins_of
 from .cache import DecodeCache
 from .decoder import Decoder
+from .encoder import Encoder
 from .layout import boundaries
 from .stored import MODEL_TYPE as MODEL_TYPE
 from .stored import WEIGHTS as WEIGHTS
@@ -90,11 +91,13 @@ class Head(nn.Linear):
 class LanguageModel(nn.Module):
     """A decoder with a language-model head, tied to the embedding unless the configuration says otherwise."""
 
+    architecture: ClassVar[str] = "LinearScalingForCausalLM"  # as config.json names it
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.model_config = config
-        self.decoder = Decoder(config)
-        self.lm_head = Head(config.d_model, config.vocab_size, bias=False)
+        self.decoder = Decoder(config) if config.encoder is None else Encoder(config)
+        self.lm_head = Head(config.head_width, config.n_outputs, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.decoder.embedding.weight
 
@@ -125,7 +128,7 @@ class LanguageModel(nn.Module):
         targets = None if targets is None else mask_targets(targets, documents, attention_mask)
         if loss_only and targets is not None and makes_parts(hidden):
             check_targets(targets, hidden)
-            logits = hidden.new_empty(len(hidden), 0, self.model_config.vocab_size)
+            logits = hidden.new_empty(len(hidden), 0, self.model_config.n_outputs)
             return Output(logits, self.lm_head(hidden, targets), after)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         if targets is None:
@@ -167,7 +170,7 @@ class LanguageModel(nn.Module):
         save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
         header: dict[str, Any] = {
             "model_type": MODEL_TYPE,
-            "architectures": ["LinearScalingForCausalLM"],
+            "architectures": [self.architecture],
             "dtype": str(dtype).removeprefix("torch."),
             "tie_word_embeddings": self.model_config.tie_embeddings,
         }
@@ -178,6 +181,16 @@ class LanguageModel(nn.Module):
         config = directory / "config.json"
         config.write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n", encoding="utf-8")
         (directory / WEIGHTS).chmod(config.stat().st_mode & 0o777)  # safetensors keeps its files to their owner
+
+
+class Classifier(LanguageModel):
+    """Logits [B, 1, n_classes] of rows [B, context_length]; the target of a row's last place is its class."""
+
+    architecture: ClassVar[str] = "LinearScalingClassifier"
+
+    def forward(self, input_ids: Tensor, targets: Tensor | None = None, **given: Any) -> Output:
+        """As LanguageModel's. targets: [B, any number], of which the last is the class."""
+        return super().forward(input_ids, None if targets is None else targets[:, -1:], **given)
 
 
 class NoInit(TorchFunctionMode):
@@ -193,11 +206,16 @@ class NoInit(TorchFunctionMode):
         return function(*arguments, **(named or {}))
 
 
+def empty_of(config: ModelConfig) -> LanguageModel:
+    """The model of `config`, a classifier where that is an encoder's, its parameters not initialised."""
+    with NoInit():
+        return LanguageModel(config) if config.encoder is None else Classifier(config)
+
+
 def build_model(config: ModelConfig, seed: int | None = 0) -> LanguageModel:
     """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed. seed: None for
     parameters that are not filled, and take no memory yet."""
-    with NoInit():
-        model = LanguageModel(config)
+    model = empty_of(config)
     if seed is not None:
         model.reset_parameters(seed)
     return model
@@ -218,8 +236,7 @@ def empty_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> La
     directory = Path(directory)
     config, start = read_config(directory)
     check_fits(config, directory / WEIGHTS)
-    with NoInit():
-        model = LanguageModel(config)
+    model = empty_of(config)
     model.decoder.document_start_id = start
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
@@ -232,11 +249,11 @@ def check_fits(config: ModelConfig, path: Path) -> None:
     read, and nothing larger than the file is allocated: a configuration may ask for any size."""
     shapes = stored_shapes(path)
     check_layers(config, shapes, path)
-    embedding = {EMBEDDING: [config.vocab_size, config.d_model]}
+    embedding = {EMBEDDING: [config.embedded, config.d_model]}
     compare_shapes(path, embedding, {name: shapes[name] for name in embedding if name in shapes})
     try:
-        with torch.device("meta"), NoInit():
-            model = LanguageModel(config)
+        with torch.device("meta"):
+            model = empty_of(config)
     except RuntimeError as error:
         raise InputError(f"{path}: no model of its config.json can be made ({error})") from None
     compare_shapes(path, {name: list(parameter.shape) for name, parameter in model.named_parameters()}, shapes)

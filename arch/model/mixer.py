@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,12 +26,14 @@ class Stream:
     positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
     padding_mask: Tensor | None = None  # bool [B, T], True for padding; None: there is none
     document_starts: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
-    attention_mask: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: True where t may attend to s; None: causal
+    attention_mask: Tensor | None = None  # bool [B or 1, 1, T or 1, S], LLaMA: True where t may attend to s; None: all
     backend: str | None = None  # backend of the sequence operations; None: the fast one
     bounds: Sequence[Tensor] | None = (
         None  # HGRN: each of its layers' lower bounds of the forget gates, [d], in [0, 1), fp32
     )
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
+    causal: bool = True  # softmax without a mask reads no later tokens; False: of an encoder
+    both_directions: bool = False  # of an encoder: what is given of each row is of all rows, then of all rows backwards
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
         """x [B, T, ..] with `value` at padded tokens."""
@@ -138,9 +140,15 @@ class Mixer(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} must define mix, or forward")
 
+    def mixed(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        """`mix`, or of Stream.both_directions what it gives forwards and backwards, added up at each token."""
+        if not stream.both_directions:
+            return self.mix(x, stream, cache)
+        return both_directions(self.mix, x, stream), cache
+
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """`mix` behind the output projection, [B, T, d]. A subclass may define this instead."""
-        answer = self.mix(x, stream, cache)
+        """`mixed` behind the output projection, [B, T, d]. A subclass may define this instead."""
+        answer = self.mixed(x, stream, cache)
         if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
             raise TypeError(f"{type(self).__name__}.mix must return its output and the cache, a dict")
         mixed, cache = answer
@@ -172,6 +180,14 @@ class Mixer(nn.Module):
         batch, length = x.shape[:2]
         unit = torch.eye(length, dtype=x.dtype, device=x.device)
         return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
+
+
+def both_directions(read: Callable[..., tuple[Tensor, LayerCache]], x: Tensor, stream: Stream) -> Tensor:
+    """What `read`, called like a mixer, gives for x [B, T, d] and for its rows backwards, added up at each token. All
+    weights are shared, as in HGRN's code (OpenNLPLab's hgru, BiHgru1d and BiHgru2_1d; there the sum is before the norm,
+    and complex angles are each direction's own). stream: of 2 B rows, each row's padding at the other end backwards."""
+    forwards, backwards = read(torch.cat([x, x.flip(1)]), stream, {})[0].chunk(2)
+    return forwards + backwards.flip(1)
 
 
 def mixer_of(arch: str) -> type[Mixer]:

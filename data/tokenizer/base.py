@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from data.vocabulary import BYTES, LEAST
+from arch.errors import InputError
+from data.vocabulary import BYTES, IDS, LEAST, MOST_IDS
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -96,6 +97,26 @@ class ByteTokenizer(Tokenizer):
 
     def bytes_of(self, token: int) -> bytes:
         return bytes((token,)) if 0 <= token < 256 else b""
+
+
+class Ids(Tokenizer):
+    """Of a labelled set, which holds ids and no text."""
+
+    name = IDS
+    vocab_size = MOST_IDS
+    eot_id = MOST_IDS - 1
+    passage_tokens = 256
+    identity = IDS
+
+    def encode_array(self, text: str) -> np.ndarray:
+        raise InputError("a labelled set holds ids: its models read no text")
+
+    def bytes_of(self, token: int) -> bytes:
+        return b""
+
+    @cached_property
+    def n_bytes(self) -> np.ndarray:
+        return np.zeros(self.vocab_size, np.int64)
 
 
 def passage_of(n_ids: int) -> int:

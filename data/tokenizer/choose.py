@@ -6,9 +6,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from arch.errors import InputError
-from data.vocabulary import BYTES, ENCODINGS, JSON_NAME, TRAINED, is_file, vocabulary
+from data.vocabulary import BYTES, ENCODINGS, IDS, JSON_NAME, TRAINED, is_file, vocabulary
 
-from .base import ByteTokenizer, Tokenizer
+from .base import ByteTokenizer, Ids, Tokenizer
 from .json_file import JsonTokenizer, open_json
 from .ranks import RANKS, open_encoding, rank_files, read_ranks, trained_tokenizer
 
@@ -52,8 +52,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 @cache
 def _built_in(name: str) -> Tokenizer:
-    assert name == BYTES or name in ENCODINGS
-    return ByteTokenizer() if name == BYTES else open_encoding(name)
+    assert name in (BYTES, IDS) or name in ENCODINGS
+    own = {BYTES: ByteTokenizer, IDS: Ids}
+    return own[name]() if name in own else open_encoding(name)
 
 
 @lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ import typer
 
 from arch.amounts import counted_of
 from arch.errors import InputError
+from arch.tables import rows_table
 from data.settings import shown_source
 from data.units import loss_unit
 
@@ -69,9 +70,13 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         print_json(result.to_dict())
     elif result.fits:
         from analysis.report.runs import fitted_line
+        from analysis.stage import accuracies
 
+        from .fitting import runs_at_stored_rates
         from .show import show_summary
 
+        if rows := accuracies(request.study, runs_at_stored_rates(request)):
+            print(f"\n{rows_table(rows)}")
         more = [
             fitted_line(result.fits),
             f"losses: {result.fits.conventions['L']}; text: {shown_source(request.study.corpus.settings().source)}",
@@ -87,7 +92,7 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
 def _beside_own(study: RunsOptions, request: Request) -> str:
     """The held-out losses of variants made with --set beside those of the study's own runs."""
     from analysis.held_out import load_held_out
-    from arch.tables import rows_table, wrapped
+    from arch.tables import wrapped
 
     def loss_of(run: RunSpec) -> float | None:
         with suppress(InputError):  # not trained, or not evaluated

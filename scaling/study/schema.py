@@ -22,8 +22,11 @@ from pydantic import (
     model_validator,
 )
 
+from arch.encoder import POOLINGS, POSITIONS
 from arch.errors import InputError, shown
+from data.labelled_sources import names_set
 from data.settings import CorpusSettings, Weighted
+from data.vocabulary import IDS
 
 from .axes import AxesOfGrid, By, Point, check_nuisance, fields_of, points_of
 from .fit_section import Fit as Fit
@@ -104,7 +107,8 @@ class Corpus(Section):
     source: CorpusSources
     """Where the text comes from: a file (text, JSONL, Parquet, Arrow), a folder, `hf:NAME`, `stdlib:`, `packages:`,
     `synthetic:SEED:BYTES`, one of known entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list
-    of `{source: TEXT, weight: 2}`: docs/corpus.md."""
+    of `{source: TEXT, weight: 2}`: docs/corpus.md. In place of text: `labelled:FOLDER`, a labelled set, whose classes
+    the models learn: docs/classification.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
@@ -127,6 +131,14 @@ class Corpus(Section):
     target_tokens: Amount | None = None
     """The tokens of the run that the laws are for: each run of D tokens reads only the first D / `target_tokens` of
     every source, in its seed's order, so that all runs repeat text as often as that run will."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ids_of_a_labelled_set(cls, raw: Any) -> Any:
+        """A labelled set has ids of its own."""
+        source = raw.get("source") if isinstance(raw, dict) else None
+        first = source[0] if isinstance(source, list) and source else source
+        return {**raw, "tokenizer": IDS} if isinstance(first, str) and names_set(first) else raw
 
     @model_validator(mode="before")
     @classmethod
@@ -350,6 +362,17 @@ RatesOfSweep = Annotated[dict[str, list[float]], PlainValidator(_rates)]
 USUAL_RATES = {EVERY: RateLadder(first=1e-3, factor=2.0, count=5).rates}
 
 
+class Objective(Section):
+    """Of a study of a labelled set, whose models are encoders: how they read a row."""
+
+    pooling: Annotated[str, one_of("pooling", POOLINGS)] = "mean"
+    """What the head reads of the positions that are no padding: their `mean`, the `first` or the `last`."""
+    positions: Annotated[str, one_of("kind of positions", POSITIONS)] = "none"
+    """`learned`: a vector for each position is added to the embedding."""
+    patch: Count | None = None
+    """Of images: pixels on a side of the squares that are a position each; null: every number of a row is one."""
+
+
 class Sweep(Section):
     """Short runs over learning rates, for every architecture of the grid alike."""
 
@@ -384,6 +407,8 @@ class Evaluation(Section):
     """The folder with the tasks' data, as `scaling eval fetch` fills it."""
     settings: dict[str, dict[str, Any]] = {}
     """Settings of single tasks, by the task's name; docs/evaluations.md describes them."""
+    published: dict[str, Number] = {}
+    """Test accuracies that others have published, in percent, by any name, to stand beside the study's own."""
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
@@ -404,6 +429,8 @@ class StudyFile(Section):
     """The folder of all studies' output; a relative path counts from the folder where the command runs."""
     corpus: Corpus
     """The text and its tokens."""
+    objective: Objective | None = None
+    """Of a labelled set: how its encoders read it; null: each at its default."""
     grid: Grid
     """The runs: architectures x sizes x seeds."""
     model: ModelChanges = ModelSection()
@@ -434,6 +461,15 @@ class StudyFile(Section):
             raise ValueError(
                 "fit.range_flops: is the convention of fit.range, which is not given: add it, or leave this out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _objective_has_its_set(self) -> StudyFile:
+        labelled = self.corpus.tokenizer == IDS
+        if self.objective is not None and not labelled:
+            raise ValueError("objective: is of labelled sets, and corpus.source is text: leave it out")
+        if labelled and self.training.reset_at_documents:
+            raise ValueError("training.reset_at_documents: a labelled set has no documents in a row: leave it out")
         return self
 
     @model_validator(mode="after")

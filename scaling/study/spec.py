@@ -16,6 +16,8 @@ from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.outside import modules_of
 from arch.registry import archs_with, in_family, kinds_of, plugins_of
+from data.labelled import LabelledSet, is_set
+from data.labelled_sources import facts_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
@@ -26,7 +28,7 @@ from .only import chosen, of_branches
 from .recipe import WEIGHT_DECAY
 from .run import LawRate, RunSpec, each_once, same_model, same_trunk, with_branches
 from .schedule import planned_steps
-from .schema import FORECAST, OF_LENGTH, Cell, Forecast, StudyFile
+from .schema import FORECAST, OF_LENGTH, Cell, Forecast, Objective, StudyFile
 from .sizes import Sizes
 from .training import Training
 from .training_rules import (
@@ -222,8 +224,9 @@ class StudySpec(StudyFile):
         def read(fields: dict[str, Any]) -> dict[str, Any]:
             return {field: value for field, value in fields.items() if reads(arch, field)}
 
-        vocabulary = vocabulary_of(self.corpus.tokenizer)
-        file_model = {"vocab_size": vocabulary} | read(file_model)
+        of_corpus = self._fields_of_corpus()
+        vocabulary = of_corpus["vocab_size"]
+        file_model = of_corpus | read(file_model)
         axes_model, set_model = read(section_of(at, "model")), read(given_in(self.set_model))
         try:
             if (stated := (file_model | axes_model | set_model)["vocab_size"]) < vocabulary:
@@ -287,6 +290,21 @@ class StudySpec(StudyFile):
             return with_branches(run, resolved.branches) if resolved.branches else [run]
 
         return of_seed
+
+    def _fields_of_corpus(self) -> dict[str, Any]:
+        """The fields of all models that follow from the corpus."""
+        if not (source := self.corpus.settings().labelled):
+            return {"vocab_size": vocabulary_of(self.corpus.tokenizer)}
+        corpus = self.directory / "corpus"
+        facts = LabelledSet(corpus).facts if is_set(corpus) else facts_of(source)
+        encoder = {
+            "n_classes": facts.n_classes,
+            "padding_id": facts.padding_id,
+            "documents": facts.documents_per_example,
+            "image": facts.image,
+            **(self.objective or Objective()).model_dump(),
+        }
+        return {"vocab_size": facts.vocab_size, "context_length": facts.row, "encoder": encoder}
 
     def _law_rate(self, given: Keys, model: Sized, rules: dict[str, str]) -> LawRate | None:
         """What the run asks of the law that it follows; None where its rate is a number."""

@@ -138,6 +138,7 @@ def stepping(
     generator = torch.Generator().manual_seed(ranks.rank)
     shape = (engine.rows.stop - engine.rows.start, config.context_length + 1)
     batch = torch.randint(config.vocab_size, shape, generator=generator)
+    batch[:, -1] %= config.n_outputs
 
     def step() -> None:
         number = next(steps)

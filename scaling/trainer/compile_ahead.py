@@ -83,6 +83,7 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     rows = rows_like(run.batch_split(1).micro_rows, run.context_length, config.d_model)
     most = max(rows, ALIGNED)
     ids = torch.arange(most * (run.context_length + 1), device=device).view(most, -1) % run.config.vocab_size
+    ids[:, -1] %= run.config.n_outputs
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16")
     with autocast:
         loss = model(input_ids=ids[:rows, :-1], targets=ids[:rows, 1:], loss_only=True).loss

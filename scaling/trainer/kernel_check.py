@@ -66,7 +66,8 @@ def check_kernels(
         return None
     for length in LENGTHS:
         try:
-            rows = _compare(config, device, bf16, micro_rows, min(length, config.context_length), resets)
+            of_row = min(length, config.context_length) if config.encoder is None else config.context_length
+            rows = _compare(config, device, bf16, micro_rows, of_row, resets)
             break
         except torch.OutOfMemoryError:
             continue
@@ -98,6 +99,7 @@ def _compare(
     generator = torch.Generator().manual_seed(0)
     rows = rows_like(micro_rows, length, config.d_model)
     ids = torch.randint(config.vocab_size, (rows, length + 1), generator=generator).to(device)
+    ids[:, -1] %= config.n_outputs
     model = build_model(config, 0).to(device).train()
     model.decoder.document_start_id = int(ids[0, length // 2]) if resets else None
 

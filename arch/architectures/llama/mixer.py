@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 DECODING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = True) -> Tensor:
     """Softmax attention of queries [B, T, H, p] over S keys and values [B, S, heads, p or any width], whose heads, H or
     a divisor of it, are each read by as many of the queries' -> [B, T, H, width of the values]. mask: bool, True where
-    t may attend to s; None: causal, and the queries are the last of the keys' tokens where they are fewer (one)."""
+    t may attend to s; None: all, or `causal`, and the queries are the last of the keys' tokens where they are fewer
+    (one)."""
     if mask is not None and key.shape[2] < query.shape[2]:  # no kernel takes both
         key, value = (x.repeat_interleave(query.shape[2] // x.shape[2], 2) for x in (key, value))
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    causal, grouped = mask is None and query.shape[2] == key.shape[2], key.shape[1] < query.shape[1]
+    causal, grouped = causal and mask is None and query.shape[2] == key.shape[2], key.shape[1] < query.shape[1]
     mixed = nnf.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
     return mixed.transpose(1, 2)
 
@@ -66,7 +67,7 @@ class LlamaMixer(Mixer):
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
         with decoding(cache):
-            mixed = attention(query, key, value, stream.attention_mask).flatten(2)
+            mixed = attention(query, key, value, stream.attention_mask, stream.causal).flatten(2)
         return mixed, {"key": key, "value": value}
 
     @staticmethod

@@ -55,7 +55,7 @@ class TransformerMixer(LlamaMixer):
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
         with decoding(cache):
-            mixed = self._attend(query, key, value, stream.attention_mask).flatten(2)
+            mixed = self._attend(query, key, value, stream.attention_mask, stream.causal).flatten(2)
         if self.config.options.attention_gate:
             mixed = mixed * torch.sigmoid(fused_linear(x, self.project["gate"])[0])
         kept = slice(max(0, key.shape[1] - self.window + 1), None) if self.window else slice(None)
@@ -72,7 +72,7 @@ class TransformerMixer(LlamaMixer):
             query, key = rotate_pairs(query, key, *rotary)
         return query, key, value
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = True) -> Tensor:
         """Attention over values [B, S, heads, any width]; mask: of all tokens, of which the keys are the last S."""
         length, n_keys = query.shape[1], key.shape[1]
         mask = None if mask is None else mask[..., -n_keys:]
@@ -82,7 +82,7 @@ class TransformerMixer(LlamaMixer):
             tokens = torch.arange(n_keys, device=query.device)
             near = self._near(tokens[n_keys - length :], tokens)
             mask = near if mask is None else near & mask
-        return attention(query, key, value, mask)
+        return attention(query, key, value, mask, causal)
 
     def _near(self, query: Tensor, key: Tensor) -> Tensor:
         """bool [.., T, S]: whether tokens query [.., T] read tokens key [.., S], of which negative ones are none."""

@@ -1,0 +1,48 @@
+"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, one that
+is there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from arch.errors import InputError
+from data.arena import TASKS
+from data.files import fsync_dir
+from data.labelled import Facts, LabelledSet
+
+FOLDER = "labelled"
+
+
+def names_set(source: str) -> bool:
+    """Whether a source is a labelled set."""
+    return source.partition(":")[0] in (FOLDER, *TASKS)
+
+
+def facts_of(source: str) -> Facts:
+    """What is known of a labelled set before it is made. Raises InputError where a folder holds none."""
+    name, _, rest = source.partition(":")
+    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
+
+
+def make_set(source: str, directory: Path) -> LabelledSet:
+    """The set at `directory`, made there, or copied, where it is missing. Raises InputError where another is there."""
+    name, _, rest = source.partition(":")
+    if (directory / "manifest.json").exists():
+        there = LabelledSet(directory, verify=True)
+        if name == FOLDER and Path(rest).expanduser().is_dir():
+            is_same = LabelledSet(Path(rest).expanduser()).fingerprint == there.fingerprint
+        else:
+            is_same = name == FOLDER or there.manifest["origin"]["source"] == source
+        if not is_same:
+            raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
+        return there
+    if name != FOLDER:
+        return TASKS[name].write(source, directory)
+    temporary, origin = directory.with_name(f".{directory.name}.tmp"), LabelledSet(Path(rest).expanduser(), verify=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(origin.directory, temporary)
+    shutil.rmtree(directory, ignore_errors=True)
+    temporary.rename(directory)
+    fsync_dir(directory.parent)
+    return LabelledSet(directory)
