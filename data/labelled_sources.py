@@ -1,5 +1,5 @@
-"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, one that
-is there."""
+"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, a set
+that is there."""
 
 from __future__ import annotations
 
