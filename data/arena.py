@@ -13,9 +13,10 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,15 +36,24 @@ Made = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens one after another; le
 
 
 class Task(NamedTuple):
-    """`splits` gives those of the source NAME:TEXT from the text. It raises InputError."""
+    """find: what the TEXT of a source NAME:TEXT means, where it is there; splits: those made of it. Both raise
+    InputError."""
 
     facts: Facts
-    splits: Callable[[Facts, str], dict[str, LabelledSplit]]
+    find: Callable[[str], Any]
+    splits: Callable[[Facts, Any], dict[str, LabelledSplit]]
 
     def write(self, source: str, directory: Path) -> LabelledSet:
         """Make the set that `source` names. Raises InputError."""
-        splits = self.splits(self.facts, source.partition(":")[2])
+        splits = self.splits(self.facts, self.find(source.partition(":")[2]))
         return write_set(directory, self.facts, splits, {"source": source})
+
+
+class Seeded(NamedTuple):
+    """counts: of examples, by split."""
+
+    seed: int
+    counts: tuple[int, ...]
 
 
 def _split(tokens: np.ndarray, lengths: np.ndarray, classes: np.ndarray) -> LabelledSplit:
@@ -51,20 +61,23 @@ def _split(tokens: np.ndarray, lengths: np.ndarray, classes: np.ndarray) -> Labe
     return LabelledSplit(tokens, offsets, classes.astype(np.int64))
 
 
-def _generated(
-    make: Callable[[int, int, int], Made], sizes: tuple[int, int, int], facts: Facts, text: str
-) -> dict[str, LabelledSplit]:
-    """make: n examples of (seed, n, unit). sizes: the arena's, by split."""
+def _seeded(sizes: tuple[int, int, int], text: str) -> Seeded:
+    """sizes: the arena's numbers of examples, by split."""
     parts = text.split(":")
     if not (1 <= len(parts) <= 2 and all(part.isascii() and part.isdecimal() for part in parts)):
         raise InputError(f"corpus.source: {text!r} after the name is no SEED or SEED:N with whole numbers from 0")
-    seed, n_train = int(parts[0]), int(parts[-1]) if len(parts) == 2 else sizes[0]
-    counts = [n_train * size // sizes[0] for size in sizes]
+    seed, n_train = int(parts[0]), int(parts[1]) if len(parts) == 2 else sizes[0]
+    counts = tuple(n_train * size // sizes[0] for size in sizes)
     if min(counts) < 1 or seed >= 1 << 63:
         least = sizes[0] // min(sizes)
         raise InputError(f"corpus.source: {text!r}: give at least {least} training examples, and a seed below 2^63")
-    tokens, lengths, classes = _in_parallel(partial(make, seed), sum(counts), facts.max_length)
-    ends = np.cumsum([0, *counts])
+    return Seeded(seed, counts)
+
+
+def _generated(make: Callable[[int, int, int], Made], facts: Facts, of: Seeded) -> dict[str, LabelledSplit]:
+    """make: n examples of (seed, n, unit)."""
+    tokens, lengths, classes = _in_parallel(partial(make, of.seed), sum(of.counts), facts.max_length)
+    ends = np.cumsum([0, *of.counts])
     places = np.concatenate([[0], np.cumsum(lengths)])[ends]
     return {
         name: _split(tokens[places[i] : places[i + 1]], lengths[ends[i] : ends[i + 1]], classes[ends[i] : ends[i + 1]])
@@ -101,12 +114,34 @@ def _images(rules: pathfinder.Rules, seed: int, n: int, unit: int) -> Made:
     return pixels.ravel(), np.full(n, pixels.shape[1]), classes
 
 
-def _folder(text: str, needed: tuple[str, ...], what: str) -> Path:
-    folder = Path(text).expanduser()
-    missing = [name for name in needed if not text or not (folder / name).exists()]
-    if missing:
-        raise InputError(f"corpus.source: {text or 'no folder'}: {missing[0]} is not there; name the folder of {what}")
-    return folder
+class Layout(NamedTuple):
+    """Files or folders of a published folder, and what they are."""
+
+    names: tuple[str, ...]
+    description: str
+
+    def folder(self, text: str) -> Path:
+        folder = Path(text).expanduser()
+        if missing := [name for name in self.names if not text or not (folder / name).exists()]:
+            at = f"{text or 'no folder'}: {missing[0]} is not there"
+            raise InputError(f"corpus.source: {at}; name the folder of {self.description}")
+        return folder
+
+
+KINDS = ("neg", "pos")  # class 0 and 1
+IMDB = Layout(
+    tuple(f"{split}/{kind}" for split in ("train", "test") for kind in KINDS),
+    "aclImdb (train/pos, train/neg, test/pos, test/neg: 12,500 files NUMBER_RATING.txt each, 84 MB to download)",
+)
+AAN = Layout(
+    tuple(f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test")),
+    "new_aan_pairs.{train,eval,test}.tsv (147,086, 18,090 and 17,437 lines of class, id, id, text, text between tabs; "
+    "in the arena's lra_release.gz, 7.7 GB)",
+)
+CIFAR10 = Layout(
+    (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
+    "CIFAR-10's binary version (data_batch_1.bin to data_batch_5.bin and test_batch.bin, 30,730,000 bytes each)",
+)
 
 
 def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int) -> LabelledSplit:
@@ -121,25 +156,18 @@ def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int) 
     return _split(np.frombuffer(tokens, np.uint8), np.array(lengths, np.int64), np.array(classes, np.int64))
 
 
-def _imdb(facts: Facts, text: str) -> dict[str, LabelledSplit]:
-    kinds = ("neg", "pos")  # class 0 and 1
-    needed = tuple(f"{split}/{kind}" for split in ("train", "test") for kind in kinds)
-    what = "aclImdb (train/pos, train/neg, test/pos, test/neg: 12,500 files NUMBER_RATING.txt each, 84 MB to download)"
-    folder = _folder(text, needed, what)
-
+def _imdb(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
     def reviews(split: str, wanted: Callable[[int], bool]) -> LabelledSplit:
         def read() -> Iterator[tuple[int, tuple[bytes, ...]]]:
-            with reading(f"corpus.source: {folder / split}", f"name the folder of {what}"):
-                files = (
-                    (label, file) for label, kind in enumerate(kinds) for file in (folder / split / kind).glob("*.txt")
-                )
-                for number, label, file in sorted((int(file.stem.split("_")[0]), label, file) for label, file in files):
+            with reading(f"corpus.source: {folder / split}", f"name the folder of {IMDB.description}"):
+                found = [(i, path) for i, kind in enumerate(KINDS) for path in (folder / split / kind).glob("*.txt")]
+                for number, label, path in sorted((int(path.stem.split("_")[0]), label, path) for label, path in found):
                     if wanted(number):
-                        yield label, (file.read_bytes(),)
+                        yield label, (path.read_bytes(),)
 
         made = _texts(read(), facts.max_length)
         if not len(made.labels):
-            raise InputError(f"corpus.source: {folder / split}: too few reviews; name the folder of {what}")
+            raise InputError(f"corpus.source: {folder / split}: too few reviews; name the folder of {IMDB.description}")
         return made
 
     return {
@@ -149,14 +177,7 @@ def _imdb(facts: Facts, text: str) -> dict[str, LabelledSplit]:
     }
 
 
-def _aan(facts: Facts, text: str) -> dict[str, LabelledSplit]:
-    files = {name: f"new_aan_pairs.{file}.tsv" for name, file in zip(SPLITS, ("train", "eval", "test"), strict=True)}
-    what = (
-        "new_aan_pairs.{train,eval,test}.tsv (147,086, 18,090 and 17,437 lines of class, id, id, text, text between "
-        "tabs; in the arena's lra_release.gz, 7.7 GB)"
-    )
-    folder = _folder(text, tuple(files.values()), what)
-
+def _aan(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
     def pairs(file: Path) -> Iterator[tuple[int, tuple[bytes, ...]]]:
         with reading(f"corpus.source: {file}"), open(file, "rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -165,31 +186,33 @@ def _aan(facts: Facts, text: str) -> dict[str, LabelledSplit]:
                     raise InputError(f"corpus.source: {file}: line {number} is none of class, id, id, text, text")
                 yield int(float(fields[0])), (fields[3], fields[4])
             if not lines.tell():
-                raise InputError(f"corpus.source: {file} is empty; name the folder of {what}")
+                raise InputError(f"corpus.source: {file} is empty; name the folder of {AAN.description}")
 
-    return {name: _texts(pairs(folder / file), facts.max_length) for name, file in files.items()}
+    return {
+        split: _texts(pairs(folder / name), facts.max_length) for split, name in zip(SPLITS, AAN.names, strict=True)
+    }
 
 
-def _cifar10(facts: Facts, text: str) -> dict[str, LabelledSplit]:
-    names = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
-    what = "CIFAR-10's binary version (data_batch_1.bin to data_batch_5.bin and test_batch.bin, 30,730,000 bytes each)"
-    folder = _folder(text, (*names, "test_batch.bin"), what)
-
-    def images(*files: str) -> tuple[np.ndarray, np.ndarray]:
+def _cifar10(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
+    def images(*names: str) -> tuple[np.ndarray, np.ndarray]:
         records = []
-        for file in files:
-            with reading(f"corpus.source: {folder / file}", f"name the folder of {what}"):
-                records.append(np.fromfile(folder / file, np.uint8).reshape(-1, CIFAR_RECORD))
+        for name in names:
+            with reading(f"corpus.source: {folder / name}", f"name the folder of {CIFAR10.description}"):
+                records.append(np.fromfile(folder / name, np.uint8).reshape(-1, CIFAR_RECORD))
         table = np.concatenate(records)
         grey = (table[:, 1:].reshape(-1, 3, 1024).astype(np.uint32) * np.array(GREY, np.uint32)[:, None]).sum(axis=1)
         return ((grey + 500) // 1000).astype(np.uint8), table[:, 0]
 
-    pixels, classes = images(*names)
+    *batches, test = CIFAR10.names
+    pixels, classes = images(*batches)
     n_train = len(classes) * 9 // 10  # as the arena splits them
-    parts = {"train": slice(n_train), "validation": slice(n_train, None)}
-    sets = {name: (pixels[rows], classes[rows]) for name, rows in parts.items()} | {"test": images("test_batch.bin")}
+    sets = {
+        "train": (pixels[:n_train], classes[:n_train]),
+        "validation": (pixels[n_train:], classes[n_train:]),
+        "test": images(test),
+    }
     return {
-        name: _split(pixels.ravel(), np.full(len(classes), pixels.shape[1]), classes)
+        name: _split(pixels.ravel(), np.full(len(classes), facts.max_length), classes)
         for name, (pixels, classes) in sets.items()
     }
 
@@ -198,17 +221,20 @@ def _image_facts(n_classes: int, size: int) -> Facts:
     return Facts(n_classes, vocab_size=256, max_length=size**2, image=(size, size, 1))
 
 
-PATHFINDER_SIZES = (160_000, 20_000, 20_000)
+OF_LISTOPS = partial(_seeded, (96_000, 2_000, 2_000))
+OF_PATHFINDER = partial(_seeded, (160_000, 20_000, 20_000))
+TEXT = Facts(n_classes=2, vocab_size=256, max_length=4096, padding_id=0)
 TASKS = {
     "listops": Task(
         Facts(n_classes=10, vocab_size=16, max_length=2000, padding_id=listops.PADDING),
-        partial(_generated, listops.examples, (96_000, 2_000, 2_000)),
+        OF_LISTOPS,
+        partial(_generated, listops.examples),
     ),
     "pathfinder": Task(
-        _image_facts(2, 32), partial(_generated, partial(_images, pathfinder.PATHFINDER), PATHFINDER_SIZES)
+        _image_facts(2, 32), OF_PATHFINDER, partial(_generated, partial(_images, pathfinder.PATHFINDER))
     ),
-    "path-x": Task(_image_facts(2, 128), partial(_generated, partial(_images, pathfinder.PATH_X), PATHFINDER_SIZES)),
-    "imdb": Task(Facts(n_classes=2, vocab_size=256, max_length=4096, padding_id=0), _imdb),
-    "aan": Task(Facts(n_classes=2, vocab_size=256, max_length=4000, padding_id=0, documents_per_example=2), _aan),
-    "cifar10": Task(_image_facts(10, 32), _cifar10),
+    "path-x": Task(_image_facts(2, 128), OF_PATHFINDER, partial(_generated, partial(_images, pathfinder.PATH_X))),
+    "imdb": Task(TEXT, IMDB.folder, _imdb),
+    "aan": Task(replace(TEXT, max_length=4000, documents_per_example=2), AAN.folder, _aan),
+    "cifar10": Task(_image_facts(10, 32), CIFAR10.folder, _cifar10),
 }

@@ -25,6 +25,12 @@ def facts_of(source: str) -> Facts:
     return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
 
 
+def check_set(source: str) -> None:
+    """Raise InputError where a set, or what it is made of, is not there. Nothing is read."""
+    name, _, rest = source.partition(":")
+    _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
+
+
 def make_set(source: str, directory: Path) -> LabelledSet:
     """The set at `directory`, made there, or copied, where it is missing. Raises InputError where another is there."""
     name, _, rest = source.partition(":")
