@@ -32,6 +32,7 @@ SECTIONS = (
     ("The whole file", schema.StudyFile, ""),
     ("corpus", schema.Corpus, ""),
     ("corpus.source, of a mixture", schema.WeightedSource, "Each source of a mixture: docs/corpus.md."),
+    ("objective", schema.Objective, "docs/classification.md describes it."),
     ("grid", schema.Grid, ""),
     ("training", training.Training, ""),
     ("recipe", recipe.TrainingRecipe, "docs/rates.md describes it."),

@@ -110,8 +110,7 @@ def test_the_layers_keep_their_own_initialisation(stub):
 def test_the_checks_of_every_architecture(stub, layers):
     register_pattern("mix", layers)
     outcomes = dict(failures(small("mix"), [name for name in CHECKS if name != "backends"]))
-    of_flop = {"flop"} if {"fla:NoFormula", "fla:Rounded"} & {*layers} else set()
-    skipped = {"state size", "encoder"} | of_flop
+    skipped = {"state size", "encoder"} | ({"flop"} if {"fla:NoFormula", "fla:Rounded"} & {*layers} else set())
     assert {name: problem for name, problem in outcomes.items() if problem} == {}
     assert {name for name, problem in outcomes.items() if problem is None} == skipped
 
