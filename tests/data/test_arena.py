@@ -60,7 +60,7 @@ def test_what_is_no_seed_is_refused_in_one_line(tmp_path, text):
     assert not list(tmp_path.iterdir())
 
 
-def reviews(folder: Path) -> Path:
+def write_reviews(folder: Path) -> Path:
     for split, n in (("train", 12), ("test", 3)):
         for kind in ("pos", "neg"):
             (folder / split / kind).mkdir(parents=True)
@@ -70,7 +70,7 @@ def reviews(folder: Path) -> Path:
 
 
 def test_imdb_is_read_from_its_folder(tmp_path):
-    folder = reviews(tmp_path / "acl Imdb")
+    folder = write_reviews(tmp_path / "acl Imdb")
     (folder / "test" / "pos" / "1_7.txt").write_bytes(b"a\0b" + b"x" * 5000)
     (folder / "train" / "unsup").mkdir()
     labelled = write(f"imdb:{folder}", tmp_path / "set")
@@ -81,10 +81,14 @@ def test_imdb_is_read_from_its_folder(tmp_path):
     assert examples_of(labelled, "train")[0] == ["neg train 1 好".encode(), 0]
 
 
-def test_aan_is_read_from_its_files(tmp_path):
+def write_pairs(folder: Path) -> None:
     for name in ("train", "eval", "test"):
         lines = f'1.0\tA-1\tB-2\tone "{name}"\ttwo\n0.0\tA-1\tC\t\t{"y" * 4001}\n'
-        (tmp_path / f"new_aan_pairs.{name}.tsv").write_text(lines)
+        (folder / f"new_aan_pairs.{name}.tsv").write_text(lines)
+
+
+def test_aan_is_read_from_its_files(tmp_path):
+    write_pairs(tmp_path)
     labelled = write(f"aan:{tmp_path}", tmp_path / "set")
     assert examples_of(labelled, "validation") == [[b'one "eval"', b"two", 1], [b" ", b"y" * 4000, 0]]
 
@@ -95,10 +99,13 @@ def records(n: int, seed: int) -> np.ndarray:
     return rows
 
 
+def write_images(folder: Path) -> None:
+    for i, name in enumerate(arena.CIFAR10.names):
+        records(20, i).tofile(folder / name)
+
+
 def test_cifar10_is_read_from_its_binary_files(tmp_path):
-    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
-    for i, name in enumerate(names):
-        records(20, i).tofile(tmp_path / name)
+    write_images(tmp_path)
     labelled = write(f"cifar10:{tmp_path}", tmp_path / "set")
     assert sizes_of(labelled) == [90, 10, 20]
     red, green, blue = records(20, 5)[7, 1:].reshape(3, 32, 32).astype(float)
@@ -126,11 +133,11 @@ def test_damaged_files_are_named(tmp_path):
     (tmp_path / "new_aan_pairs.train.tsv").write_text("")
     with pytest.raises(InputError, match=r"train\.tsv is empty"):
         write(f"aan:{tmp_path}", tmp_path / "set")
-    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+    for name in arena.CIFAR10.names:
         (tmp_path / name).write_bytes(b"x" * 3074)
     with pytest.raises(InputError, match=r"data_batch_1\.bin: cannot be read"):
         write(f"cifar10:{tmp_path}", tmp_path / "set")
-    folder = reviews(tmp_path / "reviews")
+    folder = write_reviews(tmp_path / "reviews")
     (folder / "train" / "pos" / "notes.txt").write_text("no review")
     with pytest.raises(InputError, match="reviews/train: cannot be read"):
         write(f"imdb:{folder}", tmp_path / "set")
