@@ -445,7 +445,7 @@ def check_padding(config: ModelConfig) -> None:
 def check_encoder(config: ModelConfig) -> None:
     """As an encoder: parameters and FLOP are counted, every mixer gives what naive passes over single rows, forwards
     and backwards, add up to, gradients too, and padding changes no logit."""
-    if any(mixer_of(kind.arch).forward is not Mixer.forward for kind in config.kinds):
+    if any(mixer_of(kind.arch).one_direction for kind in config.kinds):
         raise Skipped("its layers read one direction alone")
     config = config.replace(context_length=LENGTH, encoder={"n_classes": 3, "padding_id": 256})
     check_parameters(config)
@@ -482,10 +482,14 @@ def check_directions(what: str, mixer: Mixer, x: Tensor, stream: Stream, lengths
         mask = None if stream.both_directions else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
         rotary = mixer.rotary(mixer.config, steps, x)
         naive = Stream(steps, attention_mask=mask, backend="naive", bounds=stream.bounds, rotary=rotary)
-        mixed = mixer.mix(tokens, naive, {})[0]
+
+        def two_passes(x: Tensor, naive: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+            return mixer.mix(x, naive, {})[0] + mixer.mix(x.flip(1), naive, {})[0].flip(1), {}
+
         if stream.both_directions:
-            mixed = mixed + mixer.mix(tokens.flip(1), naive, {})[0].flip(1)
-        rows.append(mixer.out(mixed))
+            vars(mixer)["mixed"] = two_passes
+        rows.append(mixer(tokens, naive, {})[0])
+        vars(mixer).pop("mixed", None)
     parameters = {"x": x, **dict(mixer.named_parameters())}
     answers = [together[row, :n] for row, n in enumerate(lengths)], [row[0] for row in rows]
     gradients = []

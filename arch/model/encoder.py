@@ -12,7 +12,7 @@ from ..ops.fused.embedding import embed
 from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import check_ids
-from .mixer import Mixer, Stream, both_directions
+from .mixer import Stream, both_directions
 
 
 class PatchEmbedding(nn.Module):
@@ -43,7 +43,7 @@ class Encoder(Decoder):
             self.embedding = PatchEmbedding(config, encoder)  # type: ignore[assignment]
         shape = encoder.n_positions(config.context_length), config.d_model
         self.positions = nn.Parameter(torch.empty(shape)) if encoder.positions == "learned" else None
-        if own := [kind.arch for kind, mixer in self.kinds if mixer.forward is not Mixer.forward]:
+        if own := [kind.arch for kind, mixer in self.kinds if mixer.one_direction]:
             raise InputError(f"architecture {own[0]!r}: its layers read one direction alone: no encoder has them")
 
     def forward(

@@ -69,6 +69,7 @@ class Mixer(nn.Module):
     mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
     keys_a_channel: ClassVar[int] = 1  # key channels of the sequence operation for each channel of a head
     fused: ClassVar[tuple[str, ...]] = ()  # projections that hold several matrices, narrow ones among them
+    one_direction: ClassVar[bool] = False  # it has a `forward` that does not go through `mixed`: no encoder has it
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
     def __init__(

@@ -47,6 +47,7 @@ class FlaMixer(Mixer):
         self.in_bf16 = False  # whether its kernels have refused fp32
 
     mlp_activation = "silu"
+    one_direction = True
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         seed = int(torch.randint(2**62, (), generator=generator))
