@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from . import listops, pathfinder
 from .encoding import n_threads
 from .files import reading
 from .labelled import SPLITS, Facts, LabelledSet, LabelledSplit, write_set
+
+if TYPE_CHECKING:
+    from .splitting import Progress
 
 UNIT = 1000  # examples at most that are made together, whatever the number of processes
 HELD_OUT = 10  # of IMDB's reviews, one in so many
@@ -41,11 +44,11 @@ class Task(NamedTuple):
 
     facts: Facts
     find: Callable[[str], Any]
-    splits: Callable[[Facts, Any], dict[str, LabelledSplit]]
+    splits: Callable[[Facts, Any, Progress], dict[str, LabelledSplit]]
 
-    def write(self, source: str, directory: Path) -> LabelledSet:
+    def write(self, source: str, directory: Path, progress: Progress) -> LabelledSet:
         """Make the set that `source` names. Raises InputError."""
-        splits = self.splits(self.facts, self.find(source.partition(":")[2]))
+        splits = self.splits(self.facts, self.find(source.partition(":")[2]), progress)
         return write_set(directory, self.facts, splits, {"source": source})
 
 
@@ -74,9 +77,11 @@ def _seeded(sizes: tuple[int, int, int], text: str) -> Seeded:
     return Seeded(seed, counts)
 
 
-def _generated(make: Callable[[int, int, int], Made], facts: Facts, of: Seeded) -> dict[str, LabelledSplit]:
+def _generated(
+    make: Callable[[int, int, int], Made], facts: Facts, of: Seeded, progress: Progress
+) -> dict[str, LabelledSplit]:
     """make: n examples of (seed, n, unit)."""
-    tokens, lengths, classes = _in_parallel(partial(make, of.seed), sum(of.counts), facts.max_length)
+    tokens, lengths, classes = _in_parallel(partial(make, of.seed), sum(of.counts), facts.max_length, progress)
     ends = np.cumsum([0, *of.counts])
     places = np.concatenate([[0], np.cumsum(lengths)])[ends]
     return {
@@ -85,7 +90,7 @@ def _generated(make: Callable[[int, int, int], Made], facts: Facts, of: Seeded) 
     }
 
 
-def _in_parallel(make: Callable[[int, int], Made], n: int, max_length: int) -> Made:
+def _in_parallel(make: Callable[[int, int], Made], n: int, max_length: int, progress: Progress) -> Made:
     """n examples of the units 0, 1, .., made on all cores. make: some of (n, unit)."""
     size = min(UNIT, n)
     units = range(-(-n // size))
@@ -97,6 +102,7 @@ def _in_parallel(make: Callable[[int, int], Made], n: int, max_length: int) -> M
         end = place + int(lengths[rows].sum())
         tokens[place:end] = made[0][: end - place]
         place = end
+        progress(rows.stop, n, f"{rows.stop:,} examples made")
     return tokens[:place], lengths, classes
 
 
@@ -144,7 +150,7 @@ CIFAR10 = Layout(
 )
 
 
-def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int) -> LabelledSplit:
+def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int, progress: Progress) -> LabelledSplit:
     """documents: the class and the texts of each example."""
     tokens, lengths, classes = bytearray(), [], []
     for label, texts in documents:
@@ -153,19 +159,20 @@ def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int) 
             kept = text.replace(b"\0", b"")[:max_length] or b" "  # a document has at least one token
             tokens += kept
             lengths.append(len(kept))
+        progress(len(tokens), None, f"{len(classes):,} examples")
     return _split(np.frombuffer(tokens, np.uint8), np.array(lengths, np.int64), np.array(classes, np.int64))
 
 
-def _imdb(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
+def _imdb(facts: Facts, folder: Path, progress: Progress) -> dict[str, LabelledSplit]:
     def reviews(split: str, wanted: Callable[[int], bool]) -> LabelledSplit:
         def read() -> Iterator[tuple[int, tuple[bytes, ...]]]:
             with reading(f"corpus.source: {folder / split}", f"name the folder of {IMDB.description}"):
-                found = [(i, path) for i, kind in enumerate(KINDS) for path in (folder / split / kind).glob("*.txt")]
-                for number, label, path in sorted((int(path.stem.split("_")[0]), label, path) for label, path in found):
+                files = [(i, path) for i, kind in enumerate(KINDS) for path in (folder / split / kind).glob("*.txt")]
+                for number, label, path in sorted((int(path.stem.split("_")[0]), label, path) for label, path in files):
                     if wanted(number):
                         yield label, (path.read_bytes(),)
 
-        made = _texts(read(), facts.max_length)
+        made = _texts(read(), facts.max_length, progress)
         if not len(made.labels):
             raise InputError(f"corpus.source: {folder / split}: too few reviews; name the folder of {IMDB.description}")
         return made
@@ -177,7 +184,7 @@ def _imdb(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
     }
 
 
-def _aan(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
+def _aan(facts: Facts, folder: Path, progress: Progress) -> dict[str, LabelledSplit]:
     def pairs(file: Path) -> Iterator[tuple[int, tuple[bytes, ...]]]:
         with reading(f"corpus.source: {file}"), open(file, "rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -188,17 +195,17 @@ def _aan(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
             if not lines.tell():
                 raise InputError(f"corpus.source: {file} is empty; name the folder of {AAN.description}")
 
-    return {
-        split: _texts(pairs(folder / name), facts.max_length) for split, name in zip(SPLITS, AAN.names, strict=True)
-    }
+    files = zip(SPLITS, AAN.names, strict=True)
+    return {split: _texts(pairs(folder / name), facts.max_length, progress) for split, name in files}
 
 
-def _cifar10(facts: Facts, folder: Path) -> dict[str, LabelledSplit]:
+def _cifar10(facts: Facts, folder: Path, progress: Progress) -> dict[str, LabelledSplit]:
     def images(*names: str) -> tuple[np.ndarray, np.ndarray]:
         records = []
         for name in names:
             with reading(f"corpus.source: {folder / name}", f"name the folder of {CIFAR10.description}"):
                 records.append(np.fromfile(folder / name, np.uint8).reshape(-1, CIFAR_RECORD))
+            progress(sum(map(len, records)), None, name)
         table = np.concatenate(records)
         grey = (table[:, 1:].reshape(-1, 3, 1024).astype(np.uint32) * np.array(GREY, np.uint32)[:, None]).sum(axis=1)
         return ((grey + 500) // 1000).astype(np.uint8), table[:, 0]

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 from data.arena import TASKS
 from data.files import fsync_dir
 from data.labelled import Facts, LabelledSet
+
+if TYPE_CHECKING:
+    from data.splitting import Progress
 
 FOLDER = "labelled"
 
@@ -31,7 +35,7 @@ def check_set(source: str) -> None:
     _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
 
 
-def make_set(source: str, directory: Path) -> LabelledSet:
+def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
     """The set at `directory`, made there, or copied, where it is missing. Raises InputError where another is there."""
     name, _, rest = source.partition(":")
     if (directory / "manifest.json").exists():
@@ -44,7 +48,7 @@ def make_set(source: str, directory: Path) -> LabelledSet:
             raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
         return there
     if name != FOLDER:
-        return TASKS[name].write(source, directory)
+        return TASKS[name].write(source, directory, progress)
     temporary, origin = directory.with_name(f".{directory.name}.tmp"), LabelledSet(Path(rest).expanduser(), verify=True)
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(origin.directory, temporary)

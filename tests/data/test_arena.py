@@ -14,7 +14,7 @@ from data.labelled_sources import check_set
 
 
 def write(source: str, directory: Path) -> LabelledSet:
-    return TASKS[source.partition(":")[0]].write(source, directory)
+    return TASKS[source.partition(":")[0]].write(source, directory, lambda *_: None)
 
 
 def sizes_of(labelled: LabelledSet) -> list[int]:
@@ -42,6 +42,12 @@ def test_a_made_set_does_not_depend_on_the_processes(tmp_path, monkeypatch, sour
     assert sets[0].fingerprint == sets[1].fingerprint
     assert sizes_of(sets[0]) == n
     assert sets[0].manifest["origin"] == {"source": source} and sets[0].facts == TASKS[source.split(":")[0]].facts
+
+
+def test_progress_counts_examples(tmp_path):
+    calls: list[tuple[int, int | None, str]] = []
+    TASKS["listops"].write("listops:0:480", tmp_path / "set", lambda *progress: calls.append(progress))
+    assert calls == [(500, 500, "500 examples made")]
 
 
 def test_the_published_numbers_of_examples_are_the_default():

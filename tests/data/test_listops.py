@@ -69,13 +69,13 @@ def lists_of(tokens: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 def test_lists_have_the_published_shape_and_the_value_of_a_naive_reading():
     tokens, lengths, values = examples(0, N, 0)
     lists = lists_of(tokens, lengths)
-    found = [read(tokens) for tokens in lists]
-    assert [one.value for one in found] == values.tolist()
+    parsed = [read(tokens) for tokens in lists]
+    assert [each.value for each in parsed] == values.tolist()
     assert all(len(tokens) in LENGTHS for tokens in lists) and len({tuple(tokens) for tokens in lists}) == N
-    assert max(one.depth for one in found) == MAX_DEPTH
-    counts = np.bincount([n for one in found for n in one.n_arguments])
+    assert max(each.depth for each in parsed) == MAX_DEPTH
+    counts = np.bincount([n for each in parsed for n in each.n_arguments])
     assert np.flatnonzero(counts).tolist() == list(range(2, MAX_ARGUMENTS + 1))
-    operators = np.bincount([operator for one in found for operator in one.operators])[10:]
+    operators = np.bincount([operator for each in parsed for operator in each.operators])[10:]
     assert np.allclose(operators / operators.sum(), 1 / 4, atol=0.01)
 
 
