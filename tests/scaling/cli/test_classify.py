@@ -110,7 +110,7 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
 
     def with_changes(**changes: object) -> Path:
         path = tmp_path / "other.yaml"
-        path.write_text(yaml.safe_dump(content | changes), encoding="utf-8")
+        path.write_text(yaml.safe_dump(content | {"out": str(tmp_path / "out")} | changes), encoding="utf-8")
         return path
 
     for words, changes in (
