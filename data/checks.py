@@ -13,7 +13,7 @@ from arch.errors import InputError
 from data.corpus import Corpus, LabelledCorpus, is_of
 from data.files import read_manifest
 from data.labelled import LabelledSet, is_set
-from data.labelled_sources import facts_of
+from data.labelled_sources import check_set
 from data.left_out import left_out
 from data.settings import CorpusSettings, Stream, shown_source
 from data.sources.documents import Counts
@@ -60,7 +60,7 @@ def check_text(settings: CorpusSettings) -> list[str]:
     has no `text_key`. Returns a line where the little that is read here does not decide it."""
     lines = list[str]()
     if settings.labelled:
-        facts_of(settings.labelled)
+        check_set(settings.labelled)
         return lines
     for stream in settings.streams:
         check_source(stream.source)
