@@ -17,6 +17,7 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
     "hgrn1": ({}, {"hgrn1_state": "real"}, {"d_ffn": 24}),
     "mamba2": ({}, {"ssm_state": 4}, {"n_heads": 4, "norm_eps": 1e-3}),
     "mamba1": ({}, {"conv_width": 2}),
+    "lru": ({}, {"d_ffn": 24}, {"norm": "layer"}),
     "gated_deltanet": ({}, {"expand_v": 1, "n_heads": 4}, {"negative_eigenvalues": True, "conv_width": 1}),
     "gla": ({}, {"gate_rank": 3, "n_heads": 4}, {"norm": "srms", "gate_temperature": 2}),
     "retnet": ({}, {"expand_v": 1, "n_heads": 4}, {"norm": "layer", "d_ffn": 40}),

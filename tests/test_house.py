@@ -336,7 +336,7 @@ PLACES = re.compile(r"(arch|flops)/architectures/")
 
 def names_in(source: str, archs: tuple[str, ...]) -> set[int]:
     """Lines whose names or strings, docstrings and sentences left out, hold an architecture's name."""
-    words = re.compile(rf"(?<![a-z0-9])({'|'.join(archs)})(?![a-z0-9])")
+    words = re.compile(rf"(?<![a-z0-9])({'|'.join(archs)})(?![a-z0-9]|_cache)")  # functools.lru_cache
     kinds = (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {

@@ -48,9 +48,19 @@ class GateStatistics:
 
 
 @dataclass(frozen=True)
+class Additive:
+    """A softmax layer as an additive recurrence (Scaling Laws for Linear Complexity LMs, eq. 2). gates: s^(j-1) / s^j
+    of the steps j = 2 .. t that each token t makes over its past; difference: the largest of its weights from those
+    of the layer's attention."""
+
+    gates: GateStatistics
+    difference: float
+
+
+@dataclass(frozen=True)
 class Inspection:
-    """A model's layers, in order: gate statistics (None: the architecture has no forget gate), and mean magnitudes over
-    heads of the token-mixing weights, fp32 [T, T] (None: its mixer gives none), on the first tokens of the text."""
+    """A model's layers, in order: gate statistics (None: the architecture has no forget gate); `mixing_matrices` and
+    `additive_recurrences` on the first tokens of the text."""
 
     arch: str
     run_id: str
@@ -58,12 +68,14 @@ class Inspection:
     source: str
     n_tokens: int
     gates: list[GateStatistics | None]
-    mixing: list[np.ndarray | None]
+    mixing: dict[str, list[np.ndarray | None]]
+    additive: list[Additive | None]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the matrices, as plain data."""
         head = {key: getattr(self, key) for key in ("arch", "run_id", "step", "source", "n_tokens")}
-        return head | {"layers": [None if gate is None else asdict(gate) for gate in self.gates]}
+        layers, additive = ([item and asdict(item) for item in items] for items in (self.gates, self.additive))
+        return head | {"layers": layers, "softmax_as_recurrence": additive}
 
 
 def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_tokens: int) -> Inspection:
@@ -87,6 +99,7 @@ def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_t
         n_tokens=rows.size,
         gates=gate_statistics(model, rows),
         mixing=mixing_matrices(model, rows[:1, :MATRIX_TOKENS]),
+        additive=additive_recurrences(model, rows[:1, :MATRIX_TOKENS]),
     )
 
 
@@ -180,18 +193,44 @@ def gate_statistics(model: LanguageModel, rows: np.ndarray) -> list[GateStatisti
     return [counter.statistics() if counter.bins.any() else None for counter in counters]
 
 
-def mixing_matrices(model: LanguageModel, rows: np.ndarray) -> list[np.ndarray | None]:
-    """For every layer the mean magnitude over heads of its token-mixing weights on one row, int64 [1, T]: [T, T]."""
-    matrices: list[np.ndarray | None] = [None] * len(model.decoder.layers)
+def mixing_matrices(model: LanguageModel, rows: np.ndarray) -> dict[str, list[np.ndarray | None]]:
+    """Of every layer on one row, int64 [1, T], fp32 [T, T] each, None where its mixer gives none: `mixing`, mean
+    magnitudes over heads of its token-mixing weights; `magnitudes` and `angles`, the factors of weights that rotate."""
+    layers: dict[str, list[np.ndarray | None]] = {
+        name: [None] * len(model.decoder.layers) for name in ("mixing", "magnitudes", "angles")
+    }
 
     def keep(index: int, mixer: Mixer, x: torch.Tensor, stream: Any) -> None:
-        weights = mixer.token_mixing(x, stream)
-        if weights is not None:
-            matrices[index] = weights[0].float().abs().mean(0).cpu().numpy()
+        weights, factors = mixer.token_mixing(x, stream), mixer.mixing_factors(x, stream)
+        shown = {} if weights is None else {"mixing": weights.abs()}
+        shown |= {} if factors is None else dict(zip(("magnitudes", "angles"), factors, strict=True))
+        for name, matrices in shown.items():
+            layers[name][index] = matrices[0].float().mean(0).cpu().numpy()
 
     with watched(model, keep) as read:
         read(rows)
-    return matrices
+    return layers
+
+
+def additive_recurrences(model: LanguageModel, rows: np.ndarray) -> list[Additive | None]:
+    """Of every softmax layer on one row, int64 [1, T], T > 1; None for others."""
+    import torch
+
+    layers: list[Additive | None] = [None] * len(model.decoder.layers)
+
+    def compare(index: int, mixer: Mixer, x: torch.Tensor, stream: Any) -> None:
+        weights, attended = mixer.additive_mixing(x, stream), mixer.token_mixing(x, stream)
+        if weights is not None and attended is not None and len(weights[0, 0]) > 1:  # a single token makes no step
+            read = weights.float().cumsum(-1)  # s^j / s^t
+            steps = torch.ones(read.shape[-2:], dtype=torch.bool, device=read.device).tril()[:, 1:]
+            counter = Counter()
+            gates = (read[..., :-1] / read[..., 1:])[..., steps]
+            counter.add(gates[gates.isfinite()])  # a step before all weights that fp32 holds has none
+            layers[index] = Additive(counter.statistics(), float((weights - attended).abs().max()))
+
+    with watched(model, compare) as read:
+        read(rows)
+    return layers
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import INK, dress
-from analysis.inspection.gates import LONG, SHOWN_BINS, Inspection
+from analysis.inspection.gates import LONG, SHOWN_BINS, GateStatistics, Inspection
 from analysis.pages.html import render
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES
@@ -24,23 +24,35 @@ COLUMNS = 4  # panels side by side
 PANEL, GAP = 250, 60  # pixels
 DECADES = 4  # of the colour scale of a token-mixing matrix, below its largest weight
 NO_GATE = "no forget gate: this mixer has none"
+ADDITIVE = "softmax as an additive recurrence: what each step of a token's pass over its past keeps of the output"
 SOFTMAX = "no forget gate: softmax attention keeps every token"
-MIXING = (
-    "The magnitude of the weight with which each token's output reads the value of a token before it: the mean over "
-    "heads, divided by the layer's largest, on the first tokens of the text. It leaves out the norms and gates after "
-    "the mixer."
-)
+MIXING = {
+    "mixing": "The magnitude of the weight with which each token's output reads the value of a token before it: the "
+    "mean over heads, divided by the layer's largest, on the first tokens of the text. It leaves out the norms and "
+    "gates after the mixer.",
+    "magnitudes": "The same without the rotations: what the forget and input gates let through, the mean over channels "
+    "(the matrix Lambda of HGRN's eq. 7).",
+    "angles": "The rotations alone: the mean over channels of the cosine of the angle by which a value has turned when "
+    "it is read (the real part of Theta). It falls with the distance as fast as the channels' angles differ.",
+}
 
 
-def gates_rows(inspection: Inspection) -> list[dict[str, str]]:
+def gates_rows(gates: list[GateStatistics | None]) -> list[dict[str, str]]:
     """A row for each layer with gates."""
     rows = []
-    for layer, gate in enumerate(inspection.gates, start=1):
+    for layer, gate in enumerate(gates, start=1):
         if gate is not None:
             numbers = {"mean": gate.mean, "median": gate.median, "5%": gate.q05, "95%": gate.q95}
             row = {"layer": str(layer)} | {name: f"{value:.4f}" for name, value in numbers.items()}
             rows.append(row | {f"share > {LONG}": f"{gate.above_099:.1%}"})
     return rows
+
+
+def additive_rows(inspection: Inspection) -> list[dict[str, str]]:
+    """A row for each softmax layer as a recurrence."""
+    layers = [layer for layer in inspection.additive if layer is not None]
+    rows = gates_rows([None if layer is None else layer.gates for layer in inspection.additive])
+    return [row | {"off attention by": f"{a.difference:.1e}"} for row, a in zip(rows, layers, strict=True)]
 
 
 def no_gate(arch: str) -> str:
@@ -53,10 +65,12 @@ def gates_table(inspection: Inspection) -> str:
     """For the terminal: what was read, and the table, or why there is none."""
     head = f"{name_of(inspection.arch)}, {inspection.run_id}, step {inspection.step}"
     head += f": {inspection.n_tokens:,} tokens of {inspection.source}"
-    rows = gates_rows(inspection)
-    if not rows:
-        return f"{head}\n{no_gate(inspection.arch)}"
-    return f"{head}\nforget gates\n{text_table(tuple(rows[0]), [tuple(row.values()) for row in rows], left=())}"
+    tables = {"forget gates": gates_rows(inspection.gates), ADDITIVE: additive_rows(inspection)}
+    shown = [f"{no_gate(inspection.arch)}"] if not tables["forget gates"] else []
+    for name, rows in tables.items():
+        if rows:
+            shown.append(f"{name}\n{text_table(tuple(rows[0]), [tuple(row.values()) for row in rows], left=())}")
+    return "\n".join([head, *shown])
 
 
 def write_inspection(inspection: Inspection, directory: Path) -> dict[str, Any]:
@@ -83,8 +97,9 @@ def figures(inspection: Inspection) -> dict[str, go.Figure]:
     drawn = {}
     if any(gate is not None for gate in inspection.gates):
         drawn["gates"] = _gates_figure(inspection)
-    if any(weights is not None for weights in inspection.mixing):
-        drawn["mixing"] = _mixing_figure(inspection)
+    for name, matrices in inspection.mixing.items():
+        if any(weights is not None for weights in matrices):
+            drawn[name] = _mixing_figure(matrices, signed=name == "angles")
     return drawn
 
 
@@ -121,20 +136,32 @@ def _gates_figure(inspection: Inspection) -> go.Figure:
     return figure
 
 
-def _mixing_figure(inspection: Inspection) -> go.Figure:
-    """Each layer's token-mixing weights, magnitudes over the layer's largest, on a log colour scale."""
-    figure = _panels(len(inspection.mixing), "value of token s", "output of token t")
-    for layer, weights in enumerate(inspection.mixing):
+def _mixing_figure(matrices: list[np.ndarray | None], signed: bool) -> go.Figure:
+    """Each layer's weights, magnitudes over the layer's largest, on a log colour scale; signed: from -1 to 1 as they
+    are."""
+    figure = _panels(len(matrices), "value of token s", "output of token t")
+    for layer, weights in enumerate(matrices):
         if weights is not None and weights.max() > 0:
-            share = np.where(np.tri(len(weights), dtype=bool), weights / weights.max(), np.nan)
+            past = np.tri(len(weights), dtype=bool)
             with np.errstate(divide="ignore"):
-                z = np.log10(share).clip(-DECADES).astype(np.float32)
-            hover = "output %{y} reads value %{x}<br>10^%{z:.2f} of the largest<extra></extra>"
-            figure.add_trace(go.Heatmap(z=z, coloraxis="coloraxis", hovertemplate=hover), **_place(layer))
+                z = weights if signed else np.log10(weights / weights.max()).clip(-DECADES)
+            hover = "output %{y} reads value %{x}<br>" + ("%{z:.2f}" if signed else "10^%{z:.2f} of the largest")
+            shown = np.where(past, z, np.nan).astype(np.float32)
+            figure.add_trace(
+                go.Heatmap(z=shown, coloraxis="coloraxis", hovertemplate=hover + "<extra></extra>"), **_place(layer)
+            )
     exponents = list(range(-DECADES, 1))
     texts = ["≤ " * (e == -DECADES) + power_of_ten(10.0**e) for e in exponents]
     bar = {"title": {"text": "weight / largest"}, "tickvals": exponents, "ticktext": texts, "thickness": 14}
-    figure.update_layout(coloraxis={"colorscale": "Viridis", "cmin": -DECADES, "cmax": 0, "colorbar": bar})
+    scale = {"colorscale": "Viridis", "cmin": -DECADES, "cmax": 0, "colorbar": bar}
+    if signed:
+        scale = {
+            "colorscale": "RdBu",
+            "cmin": -1,
+            "cmax": 1,
+            "colorbar": {"title": {"text": "cosine"}, "thickness": 14},
+        }
+    figure.update_layout(coloraxis=scale)
     figure.update_xaxes(showgrid=False, zeroline=False, nticks=5)
     figure.update_yaxes(showgrid=False, zeroline=False, nticks=5, autorange="reversed")
     return figure
@@ -148,7 +175,8 @@ def page(inspection: Inspection, drawn: dict[str, go.Figure]) -> str:
         name=f"{name_of(inspection.arch)}: {inspection.run_id}, step {inspection.step}",
         n_tokens=f"{inspection.n_tokens:,}",
         source=inspection.source,
-        rows=gates_rows(inspection),
+        rows=gates_rows(inspection.gates),
+        additive=additive_rows(inspection),
         long=LONG,
         no_gate=no_gate(inspection.arch).capitalize(),
         drawn=drawn,

@@ -14,6 +14,7 @@ from .hgrn1 import register_this as register_hgrn1
 from .hgrn2 import register_this as register_hgrn2
 from .kimi_delta import register_this as register_kimi_delta
 from .llama import register_this as register_llama
+from .lru import register_this as register_lru
 from .mamba1 import register_this as register_mamba1
 from .mamba2 import register_this as register_mamba2
 from .retnet import register_this as register_retnet
@@ -34,6 +35,7 @@ ORDER = (  # of every list
     register_gla,
     register_retnet,
     register_deltanet,
+    register_lru,
     register_fla,
 )
 

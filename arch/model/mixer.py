@@ -156,6 +156,16 @@ class Mixer(nn.Module):
         s > t. None: the mixer cannot give them."""
         return None
 
+    def mixing_factors(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor] | None:
+        """Where the weights of `token_mixing` are magnitudes times rotations, as HGRN's eq. 7: both [B, H, T, T], the
+        mean magnitude and the mean cosine of the angles between tokens s and t. None: they are not."""
+        return None
+
+    def additive_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """`token_mixing` by the additive recurrence that softmax attention is, over each token's past anew. None: the
+        mixer is no softmax attention."""
+        return None
+
     def unit_values(self, x: Tensor) -> Tensor:
         """Values [B, T, H, T] that are unit vectors: token s has a 1 in channel s alone. A mixer's output for them is
         its `token_mixing`, with H after T."""

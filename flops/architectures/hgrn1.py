@@ -58,11 +58,11 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
     copies: the own input gate is its sigmoid, and h, unless in pairs, is what the output gate or the norm keeps too."""
     d, n, gates, size = cfg.d_model, cfg.options.expand_ratio, forget_gates(cfg), state_size(cfg)
     wide, own = a < F, cfg.options.input_gate == "own"
-    log_decays = 0 if cfg.options.lower_bound == "only" else gates
+    log_decays = gates if cfg.options.gates_forget else 0
     inputs = 0 if cfg.options.input_gate == "none" else size
     reads_h = cfg.options.output_gate or cfg.options.expansion == "none"
     shared = size if not wide and numbers_a_gate(cfg) == 1 and reads_h else 0
-    names = 1 + (cfg.options.lower_bound != "only") + cfg.options.output_gate + own  # projections
+    names = 1 + cfg.options.gates_forget + cfg.options.output_gate + own  # projections
     between = {"lr": max(1, round(d / (n + 1))), "kp": d, "glti": n * d}.get(cfg.options.expansion, 0) * names
     return {
         "mixer.norm": T * norm(cfg, inner_width(cfg)),
@@ -79,7 +79,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     scan, in fp32, with all that activations.py counts for such gates."""
     gates, size = forget_gates(cfg), state_size(cfg)
     plain, x = activations(cfg, T, a), kernels.stream(cfg, a)
-    own, constant = cfg.options.input_gate == "own", cfg.options.lower_bound == "only"
+    own, constant = cfg.options.input_gate == "own", not cfg.options.gates_forget
     lines = {"mixer.norm": T * kernels.norm(cfg, inner_width(cfg), x), "mixer.projections": plain["mixer.projections"]}
     lines["mixer.activation"] = T * (a * size + ((x + a) * size if cfg.options.output_gate else 0.0))
     lines["mixer.states"] = F * scan_states(T, B, forget_gates(cfg), numbers_a_gate(cfg)) * size

@@ -14,7 +14,7 @@ from ..hgrn_gates import forget, lower_bound
 
 
 def matrices(cfg: ModelConfig) -> dict[str, int]:
-    used = {"q": cfg.options.output_gate, "f": cfg.options.lower_bound != "only", "k": cfg.options.input_gate == "own"}
+    used = {"q": cfg.options.output_gate, "f": cfg.options.gates_forget, "k": cfg.options.input_gate == "own"}
     return square(cfg, *(name for name, is_used in used.items() if is_used), "v", "o")
 
 
@@ -50,7 +50,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     # what replaces q or k by ones has the stream's dtype, and all operands the widest one
     wide = F if kernels.stream(cfg, a) == F and (not cfg.options.output_gate or cfg.options.input_gate == "none") else a
     lines["mixer.projections"] += a * T * d if own and (filled or wide > a) else 0.0  # its sigmoid
-    constant = cfg.options.lower_bound == "only"  # log f of one token, copied to all only where heads are filled up
+    constant = not cfg.options.gates_forget  # log f of one token, copied to all only where heads are filled up
     gates = (F if constant else a) * T * h * p if filled or not constant else 0.0
     core = wide * T * h * p * (4 + (cfg.options.input_gate != "tied"))
     return lines | kernels.gated(cfg, T, wide, p, p) | {"mixer.gates": gates, "mixer.core": core}

@@ -45,6 +45,7 @@ def test_a_field_is_refused_where_it_means_nothing(field):
         ("hgrn1", {"expansion": "lr", "expand_ratio": 4}, "expansion=lr is of narrow states: set hgrn1_state to narr"),
         ("hgrn1", {"expand_ratio": 4}, "expand_ratio=4 needs an expansion: naive, lr, glt, glti, krp, kp"),
         ("hgrn2", {"lower_bound": "only", "input_gate": "none"}, "no gate on the state that depends on the token"),
+        ("hgrn1", {"lower_bound": "one"}, "nothing would enter the state: set model.input_gate to own"),
         ("hgrn1", {"hgrn1_state": "narrow", "expansion": "glt", "expand_ratio": 5}, "choose a ratio that divides it"),
         ("hgrn2", {"lower_bound": "increasng"}, "model.lower_bound must be one of increasing, off, random, decreasing"),
         ("tnl", {"norm": "rmss"}, "one of srms, rms, layer, not 'rmss' (did you mean 'rms'?)"),

@@ -127,7 +127,8 @@ def configurations(draw):
         options["data_dependent_theta"] &= options["hgrn1_state"] == "complex"
         ratio = options["expand_ratio"] if options["expansion"] != "none" else 1
         options["expand_ratio"] = math.gcd(ratio, d_model) if options["expansion"] in ("glt", "glti") else ratio
-    if options.get("lower_bound") == "only" and options["input_gate"] == "none":
+    without = {"only": ("none",), "one": ("none", "tied")}.get(options.get("lower_bound", ""), ())
+    if options.get("input_gate") in without:
         options["input_gate"] = "own"
     common = {
         "arch": arch,
@@ -243,6 +244,7 @@ NOT_IN_EXACT = {
     "retnet": ["mixer.state.unread"],
     "deltanet": ["mixer.solve.masked", "mixer.state.unread"],
     "kimi_delta": ["mixer.solve.masked", "mixer.state.unread"],
+    "lru": [],
 }
 
 

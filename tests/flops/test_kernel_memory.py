@@ -57,7 +57,7 @@ def modelled(cfg, sequences, context, precision):
     layer = sum(layer_activations(cfg, context, sequences, a, kernels=True).values())
     outside = sum(outer_activations(cfg, context, sequences, a, kernels=True).values())
     plain = (cfg.arch == "hgrn1" and cfg.options.input_gate != "tied") or (cfg.arch == "hgrn2" and cfg.head_dim > 256)
-    if plain and cfg.options.lower_bound != "only":
+    if plain and cfg.options.gates_forget:
         gates = forget_gates(cfg) if cfg.arch == "hgrn1" else cfg.d_model
         layer += 4 * sequences * context * gates  # of logsigmoid, on a CPU alone
     loss = by_kernels.loss(cfg, sequences * context, a)["loss_gradients"]

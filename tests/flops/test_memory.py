@@ -50,9 +50,7 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     expected = cfg.n_layers * layer + sum(outer_activations(cfg, CONTEXT, ROWS, a, kernels=False).values())
     expected += 4 * ROWS * CONTEXT * cfg.vocab_size  # log-probabilities
     expected += 2 * matrix_weights(cfg) if precision == "bf16" else 0
-    if (
-        arch in ("hgrn1", "hgrn2") and cfg.options.lower_bound != "only"
-    ):  # a second tensor of logsigmoid, which CUDA has not
+    if arch in ("hgrn1", "hgrn2") and cfg.options.gates_forget:  # a second tensor of logsigmoid, which CUDA has not
         expected += 4 * ROWS * CONTEXT * cfg.n_layers * (forget_gates(cfg) if arch == "hgrn1" else cfg.d_model)
     tokens = torch.randint(0, cfg.vocab_size, (ROWS, CONTEXT + 1))
     model = build_model(cfg, seed=0)

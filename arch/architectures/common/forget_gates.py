@@ -12,6 +12,8 @@ r"""The gates that HGRN1 and HGRN2 share, and their ablations (HGRN, tables 8 to
     only        f = cumsum(P)_l - P_l / 2, the same at every token; no W_f. Starts at (l + 1/2) / L. This project takes
                 the middle of each step: with b_l as above the first layer would have f = 0, no memory and no gradient
                 to its time scale, and without the subtraction the last layer f = 1, whose tied input 1 - f is 0
+    one         f = 1, a sum of all inputs; no W_f, no gamma. For `own` input gates: tied ones would be 0. "Removing the
+                forget gate" of table 8, for which the paper has no formula
 `input_gate` (table 9):
     tied        1 - f
     own         sigmoid(x W_ig), a projection of its own: HGRN, eq. 1
@@ -85,7 +87,7 @@ class HGRNMixer(Mixer):
 
     @classmethod
     def gamma_shape(cls, config: ModelConfig) -> tuple[int, int] | None:
-        return None if config.options.lower_bound == "off" else (config.n_layers, cls.bound_width(config))
+        return (config.n_layers, cls.bound_width(config)) if config.options.learns_bounds else None
 
     @classmethod
     def bounds(cls, config: ModelConfig, gamma: Tensor) -> Tensor:
@@ -98,13 +100,15 @@ class HGRNMixer(Mixer):
     def forget(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Forget:
         """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D], D the layer's forget
         gates. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
-        copies = self.states_a_bound(self.config)
-        unbounded = self.config.options.lower_bound == "off"
+        options, copies = self.config.options, self.states_a_bound(self.config)
+        fixed = float(options.lower_bound == "one")
         bound = (
-            x.new_zeros(self.bound_width(self.config), dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
+            stream.bound(self.layer)
+            if options.learns_bounds
+            else x.new_full((self.bound_width(self.config),), fixed, dtype=accumulator(x))
         )
         bound = bound if copies == 1 else bound.repeat(copies)  # the n states of a channel have the same bound
-        if self.config.options.lower_bound == "only":
+        if not options.gates_forget:
             log_f = bound.clamp(min=torch.finfo(bound.dtype).tiny).log()
             return stream.mask(log_f.expand(*x.shape[:2], -1))
         logits = self.project["forget"](x) if logits is None else logits

@@ -17,18 +17,33 @@ class HGRNOptions(Options):
     """The options that the HGRN models share."""
 
     lower_bound: str = option(
-        "increasing", choices=("increasing", "off", "random", "decreasing", "only"), ablation=True
+        "increasing", choices=("increasing", "off", "random", "decreasing", "only", "one"), ablation=True
     )
-    """Lower bound of the forget gates: increasing with depth, none, random, decreasing with depth, or a bound alone
-    as the gate."""
+    """Lower bound of the forget gates: increasing with depth, none, random, decreasing with depth, a bound alone as the
+    gate, or 1, which leaves no forget gate."""
     input_gate: str = option("tied", choices=("tied", "own", "none"), ablation=True)
     """`tied`: 1 - f; `own`: a projection and a sigmoid of its own; `none`: 1."""
     output_gate: bool = option(True, ablation=True)
     """Whether there is an output gate."""
 
+    @property
+    def gates_forget(self) -> bool:
+        """Whether the forget gates depend on the token."""
+        return self.lower_bound not in ("only", "one")
+
+    @property
+    def learns_bounds(self) -> bool:
+        """Whether the lower bounds are parameters."""
+        return self.lower_bound not in ("off", "one")
+
     def check(self, config: ModelConfig) -> None:
-        if self.lower_bound == "only" and self.input_gate == "none":
+        if not self.gates_forget and self.input_gate == "none":
             raise InputError(
-                "model.lower_bound=only with input_gate=none leaves no gate on the state that depends on the token: "
-                "choose another input_gate"
+                f"model.lower_bound={self.lower_bound} with input_gate=none leaves no gate on the state that depends "
+                f"on the token: choose another input_gate"
+            )
+        if self.lower_bound == "one" and self.input_gate == "tied":
+            raise InputError(
+                "model.lower_bound=one ties the input gate to a forget gate of 1, and nothing would enter the state: "
+                "set model.input_gate to own"
             )

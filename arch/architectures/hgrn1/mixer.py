@@ -126,33 +126,53 @@ class HGRN1Mixer(HGRNMixer):
         return self.norm(mixed), {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
-        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64): the scan of
-        each token's input gate alone. Numbers of a pair have the same weights."""
-        log_decay, gate, theta = self.operands(x, stream)
-        batch, length, width = gate.shape
-        gate = gate.to(log_decay.dtype)
-        alone = torch.eye(length, dtype=gate.dtype, device=x.device)[:, :, None]
-        document_starts = (
-            None if stream.document_starts is None else stream.document_starts.repeat_interleave(length, 0)
+        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). Numbers of a
+        pair have the same weights."""
+        return channel_mixing(*self.operands(x, stream), stream, self.config.chunk_size)
+
+    def mixing_factors(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor] | None:
+        """Eq. 7's Lambda and the real part of Theta, averaged over channels."""
+        return channel_factors(*self.operands(x, stream), stream, self.config.chunk_size)
+
+
+def channel_factors(
+    log_decay: Tensor, gate: Tensor, theta: Tensor | None, stream: Stream, chunk_size: int
+) -> tuple[Tensor, Tensor] | None:
+    """The factors of `channel_mixing`, [B, 1, T, T] each: its weights without angles, and the cosines of the angles
+    alone where these weights are not 0; None without angles."""
+    if theta is None:
+        return None
+    magnitudes = channel_mixing(log_decay, gate, None, stream, chunk_size)
+    turned = theta.double().expand(log_decay.shape).cumsum(1)  # the angle from the first token on, [B, T, D]
+    cosines = (turned.cos() @ turned.cos().mT + turned.sin() @ turned.sin().mT) / turned.shape[-1]
+    return magnitudes, cosines[:, None].to(magnitudes.dtype) * (magnitudes > 0)
+
+
+def channel_mixing(log_decay: Tensor, gate: Tensor, theta: Tensor | None, stream: Stream, chunk_size: int) -> Tensor:
+    """[B, 1, T, T]: the real part of the weight with which a scan's output reads each earlier input, averaged over
+    channels: the scan of each token's input gate alone. The first three: HGRN1Mixer.operands."""
+    batch, length, width = gate.shape
+    gate = gate.to(log_decay.dtype)
+    alone = torch.eye(length, dtype=gate.dtype, device=gate.device)[:, :, None]
+    document_starts = None if stream.document_starts is None else stream.document_starts.repeat_interleave(length, 0)
+    total = gate.new_zeros(batch * length, length)  # a row has one token's weight at each later token
+    for start in range(0, width, MIXING_CHANNELS):
+        part = slice(start, start + MIXING_CHANNELS)
+        inputs = (gate[:, None, :, part] * alone).flatten(0, 1)
+        angles = theta if theta is None else theta[..., part]
+        if angles is not None:
+            inputs = torch.stack([inputs, torch.zeros_like(inputs)], -1)
+            angles = angles if angles.dim() == 1 else angles.repeat_interleave(length, 0)
+        states, _ = scan(
+            log_decay[..., part].repeat_interleave(length, 0),
+            inputs,
+            angles,
+            chunk_size=chunk_size,
+            backend=stream.backend,
+            document_starts=document_starts,
         )
-        total = gate.new_zeros(batch * length, length)  # a row has one token's weight at each later token
-        for start in range(0, width, MIXING_CHANNELS):
-            part = slice(start, start + MIXING_CHANNELS)
-            inputs = (gate[:, None, :, part] * alone).flatten(0, 1)
-            angles = theta if theta is None else theta[..., part]
-            if angles is not None:
-                inputs = torch.stack([inputs, torch.zeros_like(inputs)], -1)
-                angles = angles if angles.dim() == 1 else angles.repeat_interleave(length, 0)
-            states, _ = scan(
-                log_decay[..., part].repeat_interleave(length, 0),
-                inputs,
-                angles,
-                chunk_size=self.config.chunk_size,
-                backend=stream.backend,
-                document_starts=document_starts,
-            )
-            total += (states if angles is None else states[..., 0]).sum(-1)
-        return (total / width).unflatten(0, (batch, length)).transpose(1, 2)[:, None]
+        total += (states if angles is None else states[..., 0]).sum(-1)
+    return (total / width).unflatten(0, (batch, length)).transpose(1, 2)[:, None]
 
 
 @full_precision

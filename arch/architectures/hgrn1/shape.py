@@ -55,7 +55,7 @@ def projections(cfg: Sized) -> dict[str, int]:
     """Output widths of the projections of x [.., d], by the mixer's names."""
     widths = {
         "input": state_size(cfg),
-        "forget": 0 if cfg.options.lower_bound == "only" else forget_gates(cfg),
+        "forget": forget_gates(cfg) if cfg.options.gates_forget else 0,
         "gate": state_size(cfg) if cfg.options.output_gate else 0,
         "input_gate": forget_gates(cfg) if cfg.options.input_gate == "own" else 0,
         "angle": cfg.d_model if cfg.options.data_dependent_theta else 0,

@@ -39,7 +39,7 @@ class HGRN2Mixer(HGRNMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         used = {
             "query": config.options.output_gate,
-            "forget": config.options.lower_bound != "only",
+            "forget": config.options.gates_forget,
             "value": True,
             "input_gate": config.options.input_gate == "own",
         }
@@ -50,7 +50,7 @@ class HGRN2Mixer(HGRNMixer):
 
     def reads_projections(self) -> bool:
         options = self.config.options
-        return options.output_gate and options.lower_bound != "only" and options.input_gate == "tied"
+        return options.output_gate and options.gates_forget and options.input_gate == "tied"
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
         """q before its silu, k, v and the forget gates, as gated_attention takes them."""

@@ -22,6 +22,7 @@ from ...model.mixer import Mixer, Stream
 from ...model.positions import rotate_pairs, rotation
 from ...ops.common import accumulator
 from ...ops.fused.linear import fused_linear
+from ...ops.softmax_recurrence import softmax_recurrence
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -84,3 +85,9 @@ class LlamaMixer(Mixer):
         """The softmax weights, [B, H, T, T]."""
         query, key, _ = self._projected(x, stream)
         return attention(query, key, self.unit_values(x), stream.attention_mask).transpose(1, 2)
+
+    def additive_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """The same of one unpadded document, as an additive recurrence computes it (arch/ops/softmax_recurrence.py)."""
+        query, key, _ = self._projected(x, stream)
+        key = key.repeat_interleave(query.shape[2] // key.shape[2], 2)
+        return softmax_recurrence(query, key, self.unit_values(x)).transpose(1, 2)

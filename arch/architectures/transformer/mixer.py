@@ -113,3 +113,7 @@ class TransformerMixer(LlamaMixer):
         query, key, _ = self._projected(x, stream)
         key = key.repeat_interleave(query.shape[2] // key.shape[2], 2)
         return self._attend(query, key, self.unit_values(x), stream.attention_mask).transpose(1, 2)
+
+    def additive_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """None with a window shorter than the text: its recurrence drops what the window leaves behind."""
+        return None if 0 < self.window < x.shape[1] else super().additive_mixing(x, stream)

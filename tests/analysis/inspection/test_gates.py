@@ -7,8 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as nnf
 
-from analysis.inspection.gates import Counter, Inspection, gate_statistics, mixing_matrices, read_rows
-from analysis.inspection.page import NO_GATE, SOFTMAX, figures, gates_table, page, write_inspection
+from analysis.inspection.gates import (
+    Counter,
+    Inspection,
+    additive_recurrences,
+    gate_statistics,
+    mixing_matrices,
+    read_rows,
+)
+from analysis.inspection.page import ADDITIVE, NO_GATE, SOFTMAX, figures, gates_table, page, write_inspection
 from arch.architectures.common.mamba_options import inner_width
 from arch.architectures.tnl.decays import fixed_slopes
 from arch.config import ARCHS
@@ -150,7 +157,7 @@ def test_matrices_are_mean_magnitudes_over_heads():
     mixer, seen = mixer_call(model, rows)
     with torch.no_grad():
         weights = mixer.token_mixing(seen["x"], seen["stream"])
-    matrix = mixing_matrices(model, rows)[1]
+    matrix = mixing_matrices(model, rows)["mixing"][1]
     assert (weights < 0).any()
     np.testing.assert_allclose(matrix, weights[0].abs().mean(0).numpy(), rtol=1e-5)
 
@@ -183,7 +190,7 @@ def test_texts_that_cannot_be_read(tmp_path):
 def inspection():
     model, rows = model_of("hgrn2", n_layers=5), rows_of(2)
     mixing = mixing_matrices(model, rows[:1])
-    return Inspection("hgrn2", "<run>", 7, "a & b.txt", rows.size, gate_statistics(model, rows), mixing)
+    return Inspection("hgrn2", "<run>", 7, "a & b.txt", rows.size, gate_statistics(model, rows), mixing, [None] * 5)
 
 
 def test_the_table_and_the_page_hold_the_numbers(inspection):
@@ -215,17 +222,79 @@ def test_files(inspection, tmp_path, browser):
     assert stored["layers"][2]["median"] == inspection.gates[2].median and len(stored["layers"][0]["histogram"]) == 50
 
 
+def inspected(arch, **options):
+    model, rows = model_of(arch, **options), rows_of(1)
+    mixing, additive = mixing_matrices(model, rows), additive_recurrences(model, rows)
+    return model, Inspection(arch, "run", 1, "text", 40, gate_statistics(model, rows), mixing, additive)
+
+
 def test_a_model_without_gates_is_reported_and_its_matrices_are_drawn():
-    model, rows = model_of("llama"), rows_of(1)
-    inspection = Inspection("llama", "run", 1, "text", 40, gate_statistics(model, rows), mixing_matrices(model, rows))
+    _, inspection = inspected("llama")
     drawn = figures(inspection)
     assert SOFTMAX in gates_table(inspection) and list(drawn) == ["mixing"]
     assert SOFTMAX.capitalize() in page(inspection, drawn)
-    np.testing.assert_allclose(inspection.mixing[0].sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(inspection.mixing["mixing"][0].sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("arch, options", [("llama", {}), ("transformer", {"n_heads": 4, "n_kv_heads": 2})])
+def test_softmax_is_an_additive_recurrence(arch, options):
+    """Its gates, one by one from the layer's attention."""
+    model, inspection = inspected(arch, **options)
+    mixer, seen = mixer_call(model, rows_of(1))
+    with torch.no_grad():
+        weights = mixer.token_mixing(seen["x"], seen["stream"]).double()
+    gates = [
+        float(weights[0, h, t, :j].sum() / weights[0, h, t, : j + 1].sum())
+        for h in range(weights.shape[1])
+        for t in range(weights.shape[2])
+        for j in range(1, t + 1)
+    ]
+    layer = inspection.additive[1]
+    assert layer.gates.n == len(gates) and layer.gates.mean == pytest.approx(np.mean(gates), abs=1e-5)
+    assert layer.gates.median == pytest.approx(np.median(gates), abs=2e-4) and layer.difference < 1e-5
+    text, html = gates_table(inspection), page(inspection, figures(inspection))
+    assert f"{layer.gates.mean:.4f}" in text and f"{layer.gates.mean:.4f}" in html and ADDITIVE in text
+    assert inspection.to_dict()["softmax_as_recurrence"][1]["gates"]["n"] == len(gates)
+
+
+def test_a_window_is_no_additive_recurrence():
+    _, inspection = inspected("transformer", window=5)
+    assert inspection.additive == [None, None] and ADDITIVE not in gates_table(inspection)
+
+
+@pytest.mark.parametrize("arch, options", [("hgrn1", {}), ("hgrn1", {"data_dependent_theta": True}), ("lru", {})])
+def test_magnitudes_and_angles_are_the_factors_of_the_weights(arch, options):
+    """HGRN's eq. 7, channel by channel; with a boundary and padding no weight is read where there is none."""
+    model, rows = model_of(arch, **options), rows_of(2)
+    mixer, seen = mixer_call(model, rows)
+    with torch.no_grad():
+        log_decay, gate, theta = mixer.operands(seen["x"], seen["stream"])
+        magnitudes, cosines = (m[:, 0] for m in mixer.mixing_factors(seen["x"], seen["stream"]))
+        mixing = mixer.token_mixing(seen["x"], seen["stream"])[:, 0]
+    theta = theta.expand(log_decay.shape)
+    product = torch.zeros_like(mixing)
+    for t in range(rows.shape[1]):
+        for s in range(t + 1):
+            kept = log_decay[:, s + 1 : t + 1].sum(1).exp() * gate[:, s]
+            turned = theta[:, s + 1 : t + 1].sum(1).cos()
+            torch.testing.assert_close(magnitudes[:, t, s], kept.mean(-1), rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(cosines[:, t, s], turned.mean(-1), rtol=1e-6, atol=1e-9)
+            product[:, t, s] = (kept * turned).mean(-1)
+    torch.testing.assert_close(product, mixing, rtol=1e-6, atol=1e-9)
+    assert (cosines.triu(1) == 0).all()
+    _, inspection = inspected(arch, **options)
+    drawn = figures(inspection)
+    assert [len(drawn[name].data) for name in ("mixing", "magnitudes", "angles")] == [2, 2, 2]
+    assert "Lambda" in page(inspection, drawn)
+
+
+def test_weights_that_do_not_rotate_have_no_factors():
+    _, inspection = inspected("hgrn1", hgrn1_state="real")
+    assert list(figures(inspection)) == ["gates", "mixing"]
 
 
 def test_a_mixer_that_tells_nothing_is_not_taken_for_attention():
-    inspection = Inspection("eighth", "run", 1, "text", 40, [None], [None])
+    inspection = Inspection("eighth", "run", 1, "text", 40, [None], {"mixing": [None]}, [None])
     html = page(inspection, figures(inspection))
     assert NO_GATE in gates_table(inspection) and "softmax" not in gates_table(inspection) + html.partition("<body>")[2]
     assert "no token-mixing weights" in html and "the layer's largest" not in html

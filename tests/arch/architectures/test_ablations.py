@@ -30,6 +30,7 @@ SHARED = [
     {"output_gate": False},
     {"lower_bound": "only", "input_gate": "own", "output_gate": False},
     {"lower_bound": "off", "input_gate": "none", "output_gate": False},
+    {"lower_bound": "one", "input_gate": "own"},
 ]
 EXPANSIONS = ("naive", "lr", "glt", "glti", "krp", "kp")
 CASES = [
@@ -37,7 +38,7 @@ CASES = [
     *(("hgrn1", changes) for changes in SHARED),
     ("hgrn1", REAL),
     ("hgrn1", REAL | SHARED[7]),
-    *(("hgrn1", form | changes) for form in (PAIRS, OWN_GATES) for changes in ({}, *SHARED[-2:])),
+    *(("hgrn1", form | changes) for form in (PAIRS, OWN_GATES) for changes in ({}, *SHARED[-3:])),
     ("hgrn1", OWN_GATES | {"lower_bound": "random"}),
     ("hgrn1", {"data_dependent_theta": True}),
     ("hgrn1", {"data_dependent_theta": True} | SHARED[7]),
@@ -125,12 +126,14 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
 
     form = config.options.hgrn1_state if config.arch == "hgrn1" else ""
     bound = torch.zeros(2 * d if form == "real_2d" else d, dtype=x.dtype)
-    if config.options.lower_bound != "off":
+    if config.options.lower_bound == "one":
+        bound = torch.ones_like(bound)
+    elif config.options.lower_bound != "off":
         bound = reference_bounds(model.decoder.gamma.detach(), config.options.lower_bound, layer)
     bound = torch.cat([bound] * n)
     f = (
         bound.expand(len(x), -1)
-        if config.options.lower_bound == "only"
+        if config.options.lower_bound in ("only", "one")
         else bound + (1 - bound) * sigmoid(project("forget"))
     )
     i = {"tied": lambda: 1 - f, "own": lambda: sigmoid(project("input_gate")), "none": lambda: torch.ones_like(f)}
@@ -165,7 +168,7 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
 
 def stream_of(model, length, **more):
     kind = model.model_config.options.lower_bound
-    bounds = None if kind == "off" else lower_bounds(model.decoder.gamma.detach(), kind)
+    bounds = None if kind in ("off", "one") else lower_bounds(model.decoder.gamma.detach(), kind)
     return Stream(torch.arange(length), bounds=bounds, **more)
 
 
@@ -201,7 +204,9 @@ def test_forget_gates_and_token_mixing(arch, changes):
     gates_a_channel = 2 if option_of(config, "hgrn1_state") == "real_2d" else option_of(config, "expand_ratio", 1)
     assert f.shape == (2, 17, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
     assert (f[1, :4] == 1).all() and mixing.shape == (2, 3 if arch == "hgrn2" else 1, 17, 17)
-    if config.options.lower_bound != "off":
+    if config.options.lower_bound == "one":
+        assert (f == 1).all()
+    elif config.options.lower_bound != "off":
         bound = stream.bounds[1].repeat(option_of(config, "expand_ratio", 1))
         assert (f >= bound * (1 - 1e-12)).all()
         same = torch.allclose(f[0], bound.expand(17, -1), rtol=1e-12)

@@ -229,6 +229,17 @@ class Reference:
             rows.append((state * query[t]).sum(1) + self.w[at + "D"] * v[t])
         return (torch.stack(rows) * silu(z)) @ self.w[at + "out.weight"].T
 
+    def lru(self, x: Tensor, layer: int, at: str) -> Tensor:
+        nu, theta, gamma, skip = (self.w[at + name] for name in ("nu", "theta", "log_gamma", "skip"))
+        decay = torch.exp(-torch.exp(nu) + 1j * torch.exp(theta))
+        entering = x @ self.w[at + "project.input.weight"].T
+        out, state, rows = self.w[at + "out.weight"], torch.zeros_like(decay), []
+        read = torch.complex(out[:, 0::2], -out[:, 1::2])  # C, of which the real part of C h is kept
+        for t in range(len(x)):
+            state = decay * state + torch.exp(gamma) * torch.complex(entering[t, 0::2], entering[t, 1::2])
+            rows.append((read @ state).real + skip * x[t])
+        return torch.stack(rows)
+
     def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
