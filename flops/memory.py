@@ -8,6 +8,7 @@ of a micro-batch, a bytes of an activation.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from arch.config import ModelConfig
 from arch.errors import InputError, choice
@@ -33,7 +34,7 @@ def training_memory(
     zero_stage: int = 1,
     world_size: int = 1,
     precision: str = "bf16",
-    recompute: bool = False,
+    recompute: float = 0.0,
     accumulate: bool = False,
     kernels: bool = True,
 ) -> Bytes:
@@ -52,8 +53,9 @@ def training_memory(
     optimizer           stage 0: 8N; else 12N / W, Adam's moments and a second copy of the parameters
     autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels of the widest product alone, and
                         of weights that autocast itself copies (of all of a small model, arch/kernel_config.CAST_AHEAD)
-    activations         what autograd keeps of all layers; with `recompute` the layers' inputs alone
-    recomputed_layer    with `recompute`: one layer's activations, made again in the backward pass
+    activations         what autograd keeps of all layers; of the recomputed ones, the first, the inputs alone
+                        (`recompute`: their share of the layers)
+    recomputed_layer    where all layers are recomputed: one layer's activations, made again in the backward pass
     logits              kernels: aV for each of at most 16,384 tokens, two groups of rows; else 4Vn: log-probabilities
     logits_gradient     without kernels: 8Vn, the loss's gradients to and through them, fp32
     loss                kernels: the hidden states, and in bf16 the head's copy
@@ -77,6 +79,8 @@ def training_memory(
         raise InputError(f"training_memory: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}{choice(str(precision), list(PRECISIONS))}")
+    if not 0 <= recompute <= 1:
+        raise InputError(f"training_memory: recompute must be a share of the layers, 0 to 1, not {recompute!r}")
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
@@ -96,15 +100,21 @@ def training_memory(
     layer = max(layers)
     rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
     carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model
-    kept = (kind.n_layers * (carried if recompute else size) for kind, size in zip(cfg.kinds, layers, strict=True))
-    saved = sum(kept) + rest
+    n_recomputed = cfg.n_recomputed(recompute)
+    all_recomputed = n_recomputed == cfg.n_layers
+    whole = Counter(kind.arch for kind, _ in cfg.by_layer[n_recomputed:])  # layers that keep their activations
+    saved = (
+        n_recomputed * carried
+        + sum(whole[kind.arch] * size for kind, size in zip(cfg.kinds, layers, strict=True))
+        + rest
+    )
     copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     # the first layer's backward pass goes through its MLP before its gradients and the embedding's are there
     last = layer - (F * head + of_a_layer) * (share if zero_stage > 1 else 1.0)
     if kernels:
         cached = 2.0 * sum(kind.n_layers * _autocast_copies(kind) for kind in cfg.kinds) * (copies > 0)
-        if copies and not recompute and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
+        if copies and not n_recomputed and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
             cached = copies
         cast = 0.0 if cached == copies else half / 2
         lines |= {"autocast_cache": cached + cast} | by_kernels.loss(cfg, tokens, a)
@@ -112,7 +122,8 @@ def training_memory(
         lines["temporaries"] = max(_temporaries(kind, tokens, a) for kind in cfg.kinds)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
-        left = (layer - 2 * carried if recompute else cached) + cast + lines["temporaries"]
+        cached_whole = cached if not n_recomputed else 2.0 * sum(whole[k.arch] * _autocast_copies(k) for k in cfg.kinds)
+        left = (layer - 2 * carried if all_recomputed else cached_whole * (copies > 0)) + cast + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
         last += cast + lines["temporaries"]
     else:
@@ -120,9 +131,9 @@ def training_memory(
         lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
         # the loss: logits, logits in fp32, log-probabilities; its backward: log-probabilities and two gradients
         forward = lines["autocast_cache"] + saved + (2 * F + a * (a < F)) * tokens * cfg.vocab_size
-        left = 2.0 * head * (copies > 0) if recompute else lines["autocast_cache"]
-        backward = left + saved + 3 * F * tokens * cfg.vocab_size
-    lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
+        copied = head + sum(whole[kind.arch] * _layer_weights(kind) for kind in cfg.kinds)
+        backward = 2.0 * copied * (copies > 0) + saved + 3 * F * tokens * cfg.vocab_size
+    lines |= {"activations": saved, "recomputed_layer": layer if all_recomputed else 0.0}
     held = lines["parameters"] + lines["optimizer"]
     if zero_stage == 3:  # gradients have their places from the start
         held, gradients = held + gradients, 0.0

@@ -103,6 +103,9 @@ STEPS = [
     *(("tnl", 1, 256, "bf16", recompute) for recompute in (False, True)),
     *((arch, 32, 2048, "bf16", True) for arch in ("llama", "hgrn1")),
     *((arch, 16, 512, "bf16", True) for arch in ("gated_deltanet", "kimi_delta")),
+    *((arch, 4, 2048, "bf16", share) for arch in ("llama", "hgrn2", "mamba2") for share in (0.5, 0.8)),
+    *(("tnl", 1, 256, "bf16", share) for share in (0.5, 0.8)),
+    ("hgrn1", 1, 2048, "fp32", 0.5),
 ]
 
 
@@ -147,7 +150,7 @@ WORLD = 4
 dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
 torch.cuda.get_device_capability = lambda device: (8, 0)
 peaks = []
-for recompute in (False, True):
+for recompute in (False, 0.5, True):
     with Allocated() as allocated:
         model = build_model(preset("llama", "160m", **SHAPE), 0)
         model.decoder.gradient_checkpointing = recompute
@@ -173,7 +176,7 @@ def test_peak_at_stage_3():
     environment = os.environ | {"PYTHONPATH": str(root), "LOCAL_RANK": "0"}
     done = subprocess.run([sys.executable, "-c", SHARDED], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    for recompute, peak in zip((False, True), json.loads(done.stdout.splitlines()[-1]), strict=True):
+    for recompute, peak in zip((False, 0.5, True), json.loads(done.stdout.splitlines()[-1]), strict=True):
         lines = training_memory(
             preset("llama", "160m", **SHAPE), micro_batch_tokens=512, zero_stage=3, world_size=4, recompute=recompute
         )
