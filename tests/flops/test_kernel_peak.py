@@ -135,6 +135,7 @@ def test_peak_with_many_states(arch):
 
 SHARDED = """
 import json
+import sys
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -146,7 +147,7 @@ from scaling.trainer.engine import Engine
 from tests.flops.test_kernel_peak import SHAPE, Allocated
 from tests.flops.unlaunched import unlaunched
 
-WORLD = 4
+WORLD = int(sys.argv[1])
 dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
 torch.cuda.get_device_capability = lambda device: (8, 0)
 peaks = []
@@ -170,15 +171,15 @@ SHAPE |= {"tie_embeddings": False}
 
 
 @needs_triton
-def test_peak_at_stage_3():
-    """As one of four processes, whose collectives move nothing."""
+@pytest.mark.parametrize("world", [1, 4])
+def test_peak_at_stage_3(world):
+    """As one of so many processes, whose collectives move nothing."""
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root), "LOCAL_RANK": "0"}
-    done = subprocess.run([sys.executable, "-c", SHARDED], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", SHARDED, str(world)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     for recompute, peak in zip((False, 0.5, True), json.loads(done.stdout.splitlines()[-1]), strict=True):
-        lines = training_memory(
-            preset("llama", "160m", **SHAPE), micro_batch_tokens=512, zero_stage=3, world_size=4, recompute=recompute
-        )
+        how = {"micro_batch_tokens": 512, "zero_stage": 3, "world_size": world, "recompute": recompute}
+        lines = training_memory(preset("llama", "160m", **SHAPE), **how)
         print(recompute, peak / 2**20, lines["total"] / peak)
-        assert lines["total"] == pytest.approx(peak, rel=0.05)
+        assert lines["total"] == pytest.approx(peak, rel=0.02)
