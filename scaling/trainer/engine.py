@@ -131,9 +131,7 @@ class Engine:
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
-        self.skipped = torch.zeros(
-            2, device=device
-        )  # steps without an update, their gradients not finite: all, in a row
+        self.skipped = torch.zeros(2, device=device)  # steps without a finite gradient: all, and in a row
         self._keeps = torch.tensor([1.0, 0.0], device=device)
 
     def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
