@@ -17,7 +17,7 @@ from flops import checkpoint_bytes, count_params, training_memory
 from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
-from scaling.study.cost import memory_bytes
+from scaling.study.cost import memory_bytes, what_fits
 from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.run import RunSpec
 
@@ -237,15 +237,16 @@ class ResourceEstimator:
 
     def _refuse_memory(self, run: RunSpec, most: int) -> None:
         device = device_of(self.profile)
-        world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
+        world, tasks = max(((n * tasks, tasks) for n, tasks in worlds(run, self.profile.nodes, most)), default=(1, 1))
         needed, node = (self._needed(run, world) or 0.0) / 1e9, self.profile.memory_gb_per_node or 0.0
         if self.profile.gpus_per_node:
             limit = f"{FILLED:.0%} of a {device.unit}'s {(device.memory_bytes or 0.0) / 1e9:,.0f} GB may be filled"
         else:
             limit = f"a node of the cluster has {node:,g} GB"
+        advice = what_fits(run, world, self.profile.gpus_per_node > 0, self._most_bytes(tasks) or 0.0)
         raise InputError(
             f"{run.run_id} does not fit: {needed:,.3g} GB for each of {counted(world, 'process', 'processes')}, "
-            f"and {limit}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
+            f"and {limit}: {advice}"
         )
 
     def _cpus(self, run: RunSpec, tasks: int, asked: ResourceRequest) -> int:

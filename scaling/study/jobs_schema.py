@@ -23,6 +23,7 @@ from .types import (
     Parallel,
     ResourceKey,
     Section,
+    Share,
     Together,
     Variable,
     Word,
@@ -164,9 +165,9 @@ class Jobs(Section):
     runs_per_gpu: Together | None = None
     """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
     is too small to fill a GPU. The numbers are the same."""
-    recompute: Flag = False
-    """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers (on a Hopper
-    GPU up to rounding: at widths up to 256 other kernels run)."""
+    recompute: Share = False
+    """Compute the layers' activations again in the backward pass, of all layers or of this share of them (rounded up):
+    less memory, more time, the same numbers (on a Hopper GPU up to rounding: at widths up to 256 other kernels run)."""
     checked: Flag = True
     """Whether architectures that are not of this package, patterns among them, must pass the checks of their causality,
     costs, gradients and state before they train; false: they need not, and their runs record it."""

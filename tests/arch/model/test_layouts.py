@@ -138,12 +138,12 @@ def test_gradient_checkpointing_changes_no_bit(arch):
     model = build_model(preset(arch, "25k"), seed=1)
     ids = tokens(model.model_config)
     grads = []
-    for on in (False, True):
-        model.decoder.gradient_checkpointing = on
+    for share in (0, 0.5, True):
+        model.decoder.gradient_checkpointing = share
         model.zero_grad()
         model(input_ids=ids, targets=ids.roll(-1, 1)).loss.backward()
         grads.append([parameter.grad.clone() for parameter in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*grads, strict=True))
 
 
 @pytest.mark.parametrize(

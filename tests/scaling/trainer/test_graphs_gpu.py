@@ -24,6 +24,7 @@ from arch.recorder import CudaRecorder, Work
 from arch.registry import register_pattern
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import last_attempt
+from scaling.rundir.saved import stored_numbers
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
@@ -33,6 +34,7 @@ from tests.registries import as_registered
 
 from ..small_runs import exact_rows, make_run, start, train
 from . import branch_runs
+from .test_skipped import check_skips
 
 pytestmark = pytest.mark.gpu
 
@@ -277,6 +279,12 @@ def test_what_cannot_be_recorded_is_named_and_trained_without(record: Callable[[
     assert third.replays and again == []
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_skipped_step_changes_no_bit(optimizer: str, replayed: bool) -> None:
+    check_skips("hgrn2", 0, optimizer, replayed, device=CUDA)
+
+
 def test_a_batch_of_another_shape_ends_the_replay() -> None:
     messages: list[str] = []
     eager, replayed = make_stepper("tnl", settings()), make_stepper("tnl", settings(), messages.append)
@@ -295,12 +303,12 @@ def test_a_state_taken_under_graphs_goes_on_without_and_back(arch: str, tmp_path
     for part, say in enumerate((print, None, print)):
         if part:
             stepper = make_stepper(arch, settings(), say)
-            stepper.engine.load(*saved[-1])
+            stepper.engine.load(saved[-1])
         numbers += run(stepper, 10, 10 * part)
         (folder := tmp_path / str(part)).mkdir()
-        saved.append((folder, stepper.engine.save(folder)))
+        saved.append(stored_numbers(folder, stepper.engine.save(folder)))
     assert numbers == whole and bits(stepper) == bits(undisturbed)
-    stepper.engine.load(*saved[1])  # and once more, under graphs of other moments
+    stepper.engine.load(saved[1])  # and once more, under graphs of other moments
     stepper.forget()
     assert run(stepper, 10, 20) == whole[20:] and bits(stepper) == bits(undisturbed)
 
