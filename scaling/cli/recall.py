@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.amounts import counted
 from arch.arguments import plugin_words
 from arch.commands import Plugins
 from arch.config import ARCHS
@@ -55,11 +56,12 @@ def recall(
     if dry_run:
         if as_json:
             tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "summary": chosen.summary()}
-            return print_json({"units": len(outcome_of), "todo": todo, **tried, "steps": chosen.steps})
+            cost = _cost(chosen, directory)
+            return print_json({"units": len(outcome_of), "todo": todo, **tried, "steps": chosen.steps, "at_most": cost})
         if not todo:
             return print(f"nothing to do: all {len(outcome_of)} units are trained")
         print(f"would train {len(todo)} of {len(outcome_of)} units: {', '.join(todo)}")
-        return print(chosen.summary())
+        return print(f"{chosen.summary()}\n{_cost_line(chosen, directory)}")
     if todo and set(chosen.archs) - set(ARCHS):
         from ..check import check_causal
 
@@ -71,6 +73,7 @@ def recall(
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     stream = sys.stderr if as_json else sys.stdout
     if todo:
+        print(_cost_line(chosen, directory), file=stream, flush=True)
         _train([sweep, *plugin_words(plugin or [])], out, min(workers, len(todo)), chosen, directory, stream)
         outcome_of = outcomes(chosen, directory)
     from analysis.recall.figure import table, write
@@ -89,6 +92,33 @@ def recall(
     if result["missing"]:
         tell(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
         raise typer.Exit(1)
+
+
+def _cost(chosen: Any, directory: Path) -> dict[str, float]:
+    """Of the trainings that are missing, at most: their number, tokens and training FLOP (convention exact), and seconds
+    of one H200, its steps started by the host, and of one CPU core."""
+    from analysis.recall.sweep import missing
+    from flops.conventions import train_flops_per_token
+    from flops.hardware import DEVICES
+    from flops.pace import pace
+
+    cost = dict.fromkeys(("trainings", "tokens", "flops", "h200_seconds", "core_seconds"), 0.0)
+    for config, steps in missing(chosen, directory):
+        batch = chosen.rows * config.context_length
+        for name, device in (("h200_seconds", DEVICES["h200"]), ("core_seconds", DEVICES["cpu"])):
+            cost[name] += steps * pace(config, batch, device, replayed=False).step_seconds
+        cost["trainings"] += 1
+        cost["tokens"] += steps * batch
+        cost["flops"] += steps * batch * train_flops_per_token(config, "exact")
+    return cost
+
+
+def _cost_line(chosen: Any, directory: Path) -> str:
+    cost = _cost(chosen, directory)
+    return (
+        f"at most {counted(int(cost['trainings']), 'training')}, {cost['tokens']:.3g} tokens, {cost['flops']:.3g} FLOP "
+        f"(exact), about {duration(cost['h200_seconds'])} of one H200 or {duration(cost['core_seconds'])} of one core"
+    )
 
 
 def _train(sweep: list[str], out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:
