@@ -65,6 +65,7 @@ class Mixer(nn.Module):
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
     mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
+    mlp_gate: ClassVar[bool] = True  # that MLP has a gate; without one it is two matrices with relu between them
     keys_a_channel: ClassVar[int] = 1  # key channels of the sequence operation for each channel of a head
     fused: ClassVar[tuple[str, ...]] = ()  # projections that hold several matrices, narrow ones among them
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone

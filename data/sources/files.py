@@ -86,8 +86,7 @@ def of_path(source: str, hint: str) -> Files:
     path = Path(source).expanduser()
     if not path.exists():
         raise InputError(
-            f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path"
-            f"{layout(source)}"
+            f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path{layout(source)}"
         )
     if path.is_dir():
         files = [SourceFile(path / name, readable(name)) for name in walk(path)]

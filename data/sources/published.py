@@ -5,8 +5,8 @@ from __future__ import annotations
 LAYOUTS = {  # by the end of the path that a study names
     "wikitext-103-raw": "WikiText-103 (Merity et al. 2017) is the folder wikitext-103-raw with wiki.train.raw, "
     "wiki.valid.raw and wiki.test.raw, 540 MB of text",
-    "pile/train": "the Pile (Gao et al. 2020) is the folder pile with train/00.jsonl.zst to train/29.jsonl.zst, val.jsonl.zst "
-    "and test.jsonl.zst, 825 GiB of text",
+    "pile/train": "the Pile (Gao et al. 2020) is the folder pile with train/00.jsonl.zst to train/29.jsonl.zst, "
+    "val.jsonl.zst and test.jsonl.zst, 825 GiB of text",
 }
 
 

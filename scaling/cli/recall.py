@@ -95,8 +95,8 @@ def recall(
 
 
 def _cost(chosen: Any, directory: Path) -> dict[str, float]:
-    """Of the trainings that are missing, at most: their number, tokens and training FLOP (convention exact), and seconds
-    of one H200, its steps started by the host, and of one CPU core."""
+    """Of the trainings that are missing, at most: their number, tokens and training FLOP (convention exact), and
+    seconds of one H200, its steps started by the host, and of one CPU core."""
     from analysis.recall.sweep import missing
     from flops.conventions import train_flops_per_token
     from flops.hardware import DEVICES
