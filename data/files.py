@@ -306,13 +306,18 @@ def damage(path: Path, prefix: str = "") -> str:
 
 
 @contextmanager
-def disk_full_named(directory: Path) -> Iterator[None]:
-    """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC."""
+def writing(path: Path) -> Iterator[None]:
+    """Name `path` in an OSError that names no file, and make OSError ENOSPC of what libraries raise on a full disk
+    (PyTorch: a RuntimeError without a reason)."""
     try:
         yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except Exception as error:
-        if os.strerror(errno.ENOSPC) in str(error) or _space(directory) < LITTLE_SPACE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
+        if os.strerror(errno.ENOSPC) in str(error) or _space(path.parent) < LITTLE_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
 
 

@@ -206,7 +206,7 @@ def check_trunks(request: Request) -> None:
         kept = {state.step: state for state in at.states(verify=False)}
         has_begun = any(state.step > run.begins_after for state in rundir.states(verify=False))
         if run.begins_after in kept and not has_begun:
-            kept[run.begins_after].check_form()
+            kept[run.begins_after].held()
         if has_begun or run.begins_after in kept:
             continue
         if why := at.weights_elsewhere:

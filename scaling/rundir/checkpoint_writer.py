@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from arch.model.lm import load_model, read_weights
-from data.files import disk_full_named, new_directory
+from data.files import new_directory, writing
 from data.hf_tokenizer import tokenizer_files
 
 from .saved import read_saved
@@ -81,7 +81,7 @@ def write_checkpoint(
     Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
     """
     content = {"schema": 1, "dtype": dtype, "tokenizer": tokenizer.described()} | manifest
-    with disk_full_named(path.parent), new_directory(path, content, kind) as temporary:
+    with writing(path), new_directory(path, content, kind) as temporary:
         model.save_pretrained(temporary, DTYPES[dtype])
         for name, file_content in tokenizer_files(tokenizer).items():
             (temporary / name).write_bytes(file_content)  # the directory is synced as a whole

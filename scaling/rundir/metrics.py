@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from data.files import check_guards, write_bytes
+from data.files import check_guards, write_bytes, writing
 
 WRITE_SECONDS = 1.0
 RECENT_S, RECENT_ROWS = 60.0, 10  # of a run's own time, which its pace is of, and the fewest rows
@@ -26,7 +26,7 @@ class MetricsWriter:
     """Appends rows. They reach the file at least every second, and on `flush`, which also waits for the disk."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
+        self._path, self._file = path, open(path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
         self._lines: list[bytes] = []
         self._written = time.monotonic()
 
@@ -37,7 +37,8 @@ class MetricsWriter:
 
     def flush(self) -> None:
         self._write()
-        os.fsync(self._file.fileno())
+        with writing(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._write()
@@ -47,8 +48,9 @@ class MetricsWriter:
         check_guards()
         lines, self._lines = self._lines, []
         content = memoryview(b"".join(lines))
-        while content:
-            content = content[self._file.write(content) :]
+        with writing(self._path):
+            while content:
+                content = content[self._file.write(content) :]
         self._written = time.monotonic()
 
 

@@ -148,7 +148,7 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
         if stored != now:  # the code of its architecture has changed
             raise _other(rundir, f"n_params={stored}", str(now))
         for state in rundir.states(verify=False)[-1:]:
-            state.check_form()
+            state.held()
     return True
 
 

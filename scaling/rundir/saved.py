@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arch.errors import InputError
-from data.files import read_manifest
+from data.files import read_manifest, reading
 from data.left_out import left_out
 
 if TYPE_CHECKING:
@@ -15,6 +18,20 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 LEFT_OUT = "were left out by a bundle: they are on the machine that trained it"
+WEIGHT, STEP = "weight", "step"  # what a training state has of a parameter, beside the optimizer's moments
+REMEDY = "remove this directory, and the run goes on from an earlier state where there is one"
+
+
+class Stored(NamedTuple):
+    """`length` numbers of a parameter from its element `start` on: fp32 in `file`, from the byte `offset` on."""
+
+    start: int
+    length: int
+    file: Path
+    offset: int
+
+
+Held = dict[str, dict[str, list[Stored]]]  # by parameter, by what it is (weight, moments, step), by start
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +52,57 @@ class Saved:
         world_size = self.manifest.get("world_size")
         return world_size if type(world_size) is int and world_size > 0 else None
 
-    def check_form(self) -> None:
-        """Raise InputError where it is a training state of a form that is not read any more: without `parameters`,
-        shapes by name."""
-        if not isinstance(self.manifest.get("parameters"), dict):
+    def held(self) -> Held:
+        """Where a training state has the numbers of every parameter. Raises InputError where they cannot be read, where
+        one is missing or there twice, and where it is of a form that is not read any more: without `parameters`, shapes
+        by name."""
+        shapes, kept = self.manifest.get("parameters"), self.manifest.get("n_numbers")
+        if not isinstance(shapes, dict):
             raise InputError(
                 f"{self.path}: was written by an earlier version, whose training states this one does not read; finish "
                 f"the run with that version, or remove the run directory to train it again"
             )
+        with reading(self.path, REMEDY):
+            held = stored_numbers(self.path, self.manifest["files"])
+            for name in sorted({*shapes, *held}):
+                n_elements = math.prod(shapes.get(name, [0]))
+                for what in sorted({WEIGHT, *held.get(name, ())} - {STEP}):
+                    n_there = _n_once(held.get(name, {}).get(what, []))
+                    if n_there != n_elements:
+                        raise self._incomplete(f"{what} of {name}: {n_there:,} of {n_elements:,} numbers")
+            n_there = sum(part.length for kinds in held.values() for parts in kinds.values() for part in parts)
+            if kept not in (None, n_there):
+                raise self._incomplete(f"{n_there:,} numbers are there, {kept:,} were written")
+        return held
+
+    def _incomplete(self, why: str) -> InputError:
+        return InputError(f"{self.path}: is no training state ({why}); {REMEDY}")
+
+
+def _n_once(parts: list[Stored]) -> int:
+    """How many elements follow each other from the first on, each there once."""
+    end = 0
+    for part in parts:
+        if part.start != end:
+            break
+        end += part.length
+    return end
+
+
+def stored_numbers(folder: Path, names: Iterable[str]) -> Held:
+    """What the pieces of these names in a folder have. Raises InputError where one cannot be read."""
+    held: Held = {}
+    for name in names:
+        with reading(file := folder / name, REMEDY), open(file, "rb") as handle:
+            begin = 8 + int.from_bytes(handle.read(8), "little")
+            for key, about in json.loads(handle.read(begin - 8)).items():
+                parameter, what, start = key.rsplit("/", 2)
+                part = Stored(int(start), about["shape"][0], file, begin + about["data_offsets"][0])
+                held.setdefault(parameter, {}).setdefault(what, []).append(part)
+    for kinds in held.values():
+        for parts in kinds.values():
+            parts.sort()
+    return held
 
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:

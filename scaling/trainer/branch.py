@@ -66,7 +66,7 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
         raise InputError(
             f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
         )
-    Saved(path, manifest).check_form()
+    Saved(path, manifest).held()
     files = json.dumps(manifest["files"], sort_keys=True)
     origin = Origin(
         run.trunk, step, trunk_run.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,9 +24,10 @@ from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model
 
 from ..rundir.launcher import Ranks, ranks_of
+from ..rundir.saved import STEP, WEIGHT, Held
 from ..study.training import split_batch
 from .optimizers import Adam, AdamW, optimizer_of
-from .pieces import STEP, WEIGHT, Part, Pieces, write_piece
+from .pieces import Part, read_part, read_step, write_piece
 from .stop import StopRequest
 from .store import shared_store
 from .watch import PATIENCE_S
@@ -281,30 +282,32 @@ class Engine:
         return {name: list(getattr(p, "ds_shape", p.shape)) for name, p in self.model.named_parameters()}
 
     def save(self, folder: Path) -> dict[str, dict[str, Any]]:
-        """Write this process's piece of the state into `folder`; its bytes and sha256 by its name."""
+        """Write this process's piece of the state into `folder`; what `write_piece` says of it, by its name."""
         rank, world = self.ranks.rank, self.ranks.world
         parts = self._parts() if self.stage else (part.share(rank, world) for part in self._parts())
         name = f"{rank:05d}-of-{world:05d}.safetensors"
         return {name: write_piece(folder / name, parts, self.optimizer.state)}
 
-    def load(self, folder: Path, names: Iterable[str]) -> None:
-        """Continue from pieces that any number of processes wrote at any stage; every rank must call it. Raises
-        InputError where they lack a number."""
-        pieces, zero, state = Pieces(folder, names), self.deepspeed_engine.optimizer, self.optimizer.state
+    def load(self, held: Held) -> None:
+        """Continue from a state that any number of processes wrote at any stage; every rank must call it. Raises
+        InputError where it cannot be read."""
+        zero, state = self.deepspeed_engine.optimizer, self.optimizer.state
         if self.stage == 3:
             zero.checkpoint_event_prologue()  # frees the copies of whole weights
         state.clear()
         for part in self._parts():
-            pieces.read(part, WEIGHT, part.flat)
-            for kind in set(pieces.kinds(part.name)) - {WEIGHT}:
+            for kind, parts in held[part.name].items():
+                if kind == WEIGHT:
+                    read_part(parts, part, part.flat)
+                    continue
                 of_flat = state[part.flat]
                 if kind == STEP:
-                    step = torch.tensor(pieces.step(part.name), device=self.device)
+                    step = torch.tensor(read_step(parts), device=self.device)
                     of_flat[STEP] = torch.maximum(step, of_flat.get(STEP, step))
                     continue
                 if kind not in of_flat:
                     of_flat[kind] = torch.zeros_like(part.flat)
-                pieces.read(part, kind, of_flat[kind])
+                read_part(parts, part, of_flat[kind])
         if self.stage == 3:
             for group in range(len(zero.fp32_partitioned_groups_flat)):
                 zero._reassign_or_swap_out_partitioned_parameters(group)

@@ -13,19 +13,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from arch.errors import InputError
-from data.files import reading
+from data.files import reading, writing
 
-WEIGHT, STEP = "weight", "step"
-REMEDY = "remove this directory, and the run goes on from an earlier state where there is one"
+from ..rundir.saved import REMEDY, STEP, WEIGHT, Stored
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Part:
 
 def write_piece(file: Path, parts: Iterable[Part], state: Mapping[Tensor, dict[str, Tensor]]) -> dict[str, Any]:
     """Write weights, and what the optimizer's `state` has of them, synced; a tensor at a time goes through the host's
-    memory. Returns the file's bytes and sha256."""
+    memory. Returns the file's bytes and sha256, and how many numbers it has."""
     tensors = {}
     for part in (part for part in parts if part.length):
         for what, value in sorted({WEIGHT: part.flat, **state.get(part.flat, {})}.items()):
@@ -63,49 +59,36 @@ def write_piece(file: Path, parts: Iterable[Part], state: Mapping[Tensor, dict[s
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
-    with open(file, "wb") as handle:
+    with writing(file), open(file, "wb") as handle:
         contents: Iterator[Any] = (tensor.to("cpu", torch.float32).numpy() for tensor in tensors.values())
         for content in chain([len(text).to_bytes(8, "little"), text], contents):
             handle.write(content)
             digest.update(content)
         handle.flush()
         os.fsync(handle.fileno())
-        return {"bytes": handle.tell(), "sha256": digest.hexdigest()}
+        return {"bytes": handle.tell(), "sha256": digest.hexdigest(), "n_numbers": end // 4}
 
 
-class Pieces:
-    """The pieces of these names in a folder, open. Raises InputError where they cannot be read."""
+def read_part(parts: Iterable[Stored], part: Part, tensor: Tensor) -> None:
+    """Fill the elements of `part` in `tensor`, which is its `flat` or of that shape, from the files that have them.
+    Raises InputError where one cannot be read."""
+    target = part.of(tensor)
+    for stored in parts:
+        low, high = max(part.start, stored.start), min(part.start + part.length, stored.start + stored.length)
+        if low < high:
+            target[low - part.start : high - part.start].copy_(_numbers(stored, low - stored.start, high - low))
 
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        self._folder = folder
-        self._parts: dict[str, dict[str, list[tuple[int, Any]]]] = {}
-        for name in names:
-            with reading(folder / name, REMEDY):
-                file = safe_open(folder / name, "pt")
-                for key in file.keys():  # noqa: SIM118 (a method of safetensors)
-                    parameter, what, start = key.rsplit("/", 2)
-                    parts = self._parts.setdefault(parameter, {}).setdefault(what, [])
-                    parts.append((int(start), file.get_slice(key)))
 
-    def kinds(self, name: str) -> list[str]:
-        """What there is of a parameter: weight, moments, step."""
-        return list(self._parts.get(name, ()))
+def read_step(parts: Iterable[Stored]) -> float:
+    """How often a parameter was updated."""
+    return max(float(_numbers(part, 0, 1)) for part in parts)
 
-    def read(self, part: Part, what: str, tensor: Tensor) -> None:
-        """Fill the elements of `part` in `tensor`, which is its `flat` or of that shape. Raises InputError where one is
-        missing, or there twice."""
-        target, end, n_read = part.of(tensor), part.start + part.length, 0
-        for first, values in sorted(self._parts.get(part.name, {}).get(what, ()), key=itemgetter(0)):
-            low, high = max(part.start, first), min(end, first + values.get_shape()[0])
-            if low == part.start + n_read < high:
-                target[low - part.start : high - part.start].copy_(values[low - first : high - first])
-                n_read += high - low
-        if n_read != part.length:
-            raise InputError(
-                f"{self._folder}: is no training state ({what} of {part.name}: {n_read:,} of {part.length:,} numbers); "
-                f"{REMEDY}"
-            )
 
-    def step(self, name: str) -> float:
-        """How often a parameter was updated."""
-        return max(float(value[:][0]) for _, value in self._parts[name][STEP])
+def _numbers(stored: Stored, first: int, length: int) -> Tensor:
+    """`length` of the stored numbers from `first` on. (Not by a map into memory, where a failing disk is a signal.)"""
+    values = torch.empty(length)
+    with reading(stored.file, REMEDY), open(stored.file, "rb") as handle:
+        handle.seek(stored.offset + 4 * first)
+        if handle.readinto(values.numpy().data) != 4 * length:
+            raise OSError("it ends too early")
+    return values

@@ -81,10 +81,11 @@ def steps(
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL and error.filename is None:  # of no file
             raise
+        remedy = "free some space" if error.errno in FULL else "see that this path can be used,"
+        message = f"error: {error.filename or options.run_dir}: {error.strerror}; {remedy} and run again to continue"
         with suppress(OSError):  # the log may lie on the same disk
-            message = f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue"
             print(message, file=sys.stderr, flush=True)
         return EXIT_INPUT
 

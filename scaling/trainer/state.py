@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
-from data.files import disk_full_named, read_manifest, remove_unfinished, seal_directory
+from data.files import read_manifest, remove_unfinished, seal_directory, writing
 
-from ..rundir.saved import Saved, read_saved
-from .pieces import REMEDY
+from ..rundir.saved import REMEDY, Saved, read_saved
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -41,13 +40,13 @@ def save_state(
     temporary = path.with_name(f".{path.name}.{engine.from_first_rank(uuid.uuid4().hex)}.tmp")
 
     def write() -> dict[str, Any]:
-        with disk_full_named(directory):
+        with writing(directory):
             temporary.mkdir(parents=True, exist_ok=True)
             return engine.save(temporary)
 
     def seal() -> None:
         if engine.ranks.rank == 0:
-            with disk_full_named(directory):
+            with writing(directory):
                 seal_directory(temporary, path, manifest | more, kind="state", files=files)
                 for old in steps_on_disk(directory)[:-keep]:
                     if old not in held:
@@ -55,7 +54,8 @@ def save_state(
 
     try:
         files = {name: about for piece in engine.together(write) for name, about in piece.items()}
-        more = {"step": step, "world_size": engine.ranks.world, "parameters": engine.shapes}
+        n_numbers = sum(about.pop("n_numbers") for about in files.values())
+        more = {"step": step, "world_size": engine.ranks.world, "parameters": engine.shapes, "n_numbers": n_numbers}
         engine.together(seal)
     except Exception:
         shutil.rmtree(temporary, ignore_errors=True)  # so that nothing half-written keeps the disk full
@@ -80,7 +80,7 @@ def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
                 f"remove the run directory or use another name"
             )
         else:
-            Saved(path, manifest).check_form()
+            Saved(path, manifest).held()
             return step, warnings
     return 0, warnings
 
@@ -99,7 +99,7 @@ def load_state(engine: Engine, directory: Path, step: int) -> None:
             f"{path} is of other parameters: {name} is {was}, this model's {has}; train the run with the code that "
             f"wrote it, or remove the run directory"
         )
-    engine.load(path, manifest["files"])
+    engine.load(Saved(path, manifest).held())
 
 
 def remove_after(directory: Path, step: int) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from arch.errors import InputError
 from data.files import read_json, sha256, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.launcher import Ranks
 from scaling.rundir.prepare import check_run
+from scaling.rundir.saved import stored_numbers
 from scaling.trainer.engine import start_distributed
-from scaling.trainer.pieces import Part, Pieces
 from scaling.trainer.state import load_state, save_state
 
 from ..small_runs import BATCH, make_run, train, train_here
@@ -87,25 +89,62 @@ def test_a_state_of_other_parameters_or_with_a_gap_is_refused(tmp_path: Path) ->
     other = make_engine(0, Ranks(), d_model=24)
     with pytest.raises(InputError, match=r"00000002 is of other parameters: \S+ is \[.*18.*\], this model's \[.*24"):
         load_state(other, tmp_path, 2)
-    tensors = load_file(piece)
-    key = next(key for key in tensors if "/exp_avg/" in key)
-    n = len(tensors[key])
-    save_file(tensors | {key: tensors[key][:-1].clone()}, piece)
-    name = key.split("/")[0].replace(".", r"\.")
-    with pytest.raises(InputError, match=rf"no training state \(exp_avg of {name}: {n - 1:,} of {n:,} numbers"):
-        engine.load(piece.parent, [piece.name])
-    with pytest.raises(InputError, match="00000002: is damaged; remove this directory"):
-        load_state(engine, tmp_path, 2)
-    piece.write_bytes(b"\x80\x04pickled")
-    with pytest.raises(InputError, match=r"safetensors: cannot be read .*; remove this directory"):
-        engine.load(piece.parent, [piece.name])
+    name = next(key for key in load_file(piece) if "/exp_avg/" in key).split("/")[0]
+    key = f"{name}/exp_avg/0"
+    changes: list[tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]] = [
+        (lambda tensors: tensors | {key: tensors[key][:-1].clone()}, rf"exp_avg of {name}: \S+ of \S+ numbers"),
+        (lambda tensors: tensors | {f"{name}/exp_avg/1": torch.ones(4)}, "numbers are there, .* were written"),
+        (lambda tensors: without(tensors, key), "numbers are there, .* were written"),
+        (lambda tensors: without(tensors, f"{name}/"), f"weight of {name}: 0 of"),
+        (lambda tensors: tensors | {"another/weight/0": torch.ones(4)}, "weight of another: 4 of 0 numbers"),
+    ]
+    good = piece.read_bytes()
+    for change, what in changes:
+        piece.write_bytes(good)
+        save_file(change(load_file(piece)), piece)
+        seal(piece.parent)
+        with pytest.raises(InputError, match=rf"00000002: is no training state \(.*{what}.*; remove this directory"):
+            load_state(engine, tmp_path, 2)
+    for content in (b"\x80\x04pickled", b"", good[:50]):
+        piece.write_bytes(content)
+        with pytest.raises(InputError, match="00000002: is damaged; remove this directory"):
+            load_state(engine, tmp_path, 2)
+        seal(piece.parent)
+        with pytest.raises(InputError, match=r"safetensors: cannot be read .*; remove this directory"):
+            load_state(engine, tmp_path, 2)
 
 
-def test_pieces_that_overlap_do_not_hide_a_gap(tmp_path: Path) -> None:
-    save_file({"w/weight/0": torch.ones(4), "w/weight/2": torch.ones(4)}, tmp_path / "piece")
-    flat = torch.zeros(8)
-    with pytest.raises(InputError, match=r"weight of w: 4 of 8 numbers"):
-        Pieces(tmp_path, ["piece"]).read(Part("w", 0, flat, 0, 8), "weight", flat)
+def without(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if not key.startswith(prefix)}
+
+
+def seal(state: Path) -> None:
+    """Give a state's manifest the digests of its pieces as they are."""
+    files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in state.glob("*.safetensors")}
+    write_json(state / "manifest.json", read_json(state / "manifest.json") | {"files": files})
+
+
+def test_what_a_disk_does_not_read_or_write_is_named(tmp_path: Path) -> None:
+    engine = make_engine(0, start_distributed("cpu"))
+    train_steps(batches()[:2], engine)
+    (name,) = engine.save(tmp_path)
+    piece, full = tmp_path / name, tmp_path / "full"
+    held = stored_numbers(tmp_path, [name])
+    piece.write_bytes(piece.read_bytes()[:-5])
+    with pytest.raises(InputError, match=rf"{piece}: cannot be read \(it ends too early\); remove"):
+        engine.load(held)
+    piece.unlink()
+    with pytest.raises(InputError, match=rf"{piece}: cannot be read \(No such file or directory\); remove"):
+        engine.load(held)
+    piece.symlink_to("/proc/self/mem")
+    with pytest.raises(InputError, match=rf"{piece}: cannot be read \(Input/output error\); remove"):
+        stored_numbers(tmp_path, [name])
+    full.mkdir()
+    (full / name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"No space left on device: '{full / name}'"):
+        engine.save(full)
+    with pytest.raises(OSError, match=rf"No such file or directory: '{tmp_path / 'gone' / name}'"):
+        engine.save(tmp_path / "gone")
 
 
 def stopped(rundir: RunDir, step: int) -> None:
@@ -119,13 +158,18 @@ def stopped(rundir: RunDir, step: int) -> None:
     rundir.write_status("running", step, step * BATCH, "stopped", None)
 
 
-def test_a_state_of_the_old_form_is_refused_before_a_process_starts(tmp_path: Path) -> None:
-    """DeepSpeed's own, which were pickles."""
+def test_a_state_of_the_old_form_or_without_a_moment_is_refused_before_a_process_starts(tmp_path: Path) -> None:
+    """The old form was DeepSpeed's own, pickles."""
     rundir = make_run(tmp_path, state_every_tokens=6 * BATCH)
     assert train_here(rundir) == 0
     run, state = rundir.spec(), rundir.state(6)
     stopped(rundir, 6)
     assert check_run(rundir, run)
+    piece = next(state.glob("*.safetensors"))
+    save_file({key: tensor for key, tensor in load_file(piece).items() if "/exp_avg/" not in key}, piece)
+    seal(state)
+    with pytest.raises(InputError, match=rf"{state}: is no training state \(\S+ numbers are there, \S+ were written"):
+        check_run(rundir, run)
     (state / "deepspeed").mkdir()
     file = next(state.glob("*.safetensors")).rename(state / "deepspeed" / "model.pt")
     manifest = {key: value for key, value in read_json(state / "manifest.json").items() if key != "parameters"}
