@@ -39,7 +39,7 @@ def register_this() -> None:
         options=VanillaOptions,
         preset=preset,
         label="Vanilla Transformer",
-        color="#999933",
+        color="#bbaa44",
         constant_state=False,
         in_patterns=False,
     )

@@ -52,7 +52,7 @@ def test_wikitext_103_runs_from_its_published_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "wikitext-103-raw"
     folder.mkdir()
-    words = "the river runs south of a town that was built in the year 1801 by its first mayor @-@ elect".split()
+    words = ["the", "river", "runs", "south", "of", "a", "town", "built", "in", "1801", "by", "its", "mayor", "@-@"]
     draw = random.Random(0)
     for name, articles in (("train", 300), ("valid", 12), ("test", 12)):
         texts = (" = Town = \n \n " + " ".join(draw.choices(words, k=120)) + " . \n" for _ in range(articles))
@@ -60,7 +60,7 @@ def test_wikitext_103_runs_from_its_published_files(tmp_path, monkeypatch):
     content = yaml.safe_load((PACKAGED / "wikitext-103.yaml").read_text())
     content["corpus"] |= {"tokenizer": "bpe:300", "validation_tokens": 2000}
     content["grid"] |= {"archs": ["hgrn1-real"], "sizes": ["6k"]}
-    content["training"] |= {"n_tokens": 16_384, "batch_tokens": 2048, "warmup_tokens": 4096, "precision": "fp32"}
+    content["training"] |= {"n_tokens": 8192, "batch_tokens": 2048, "warmup_tokens": 4096, "precision": "fp32"}
     content["training"] |= {"threads": 1, "n_checkpoints": 1, "checkpoint_dtype": "fp32"}
     del content["overrides"]  # of architectures that are left out here
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
@@ -69,4 +69,4 @@ def test_wikitext_103_runs_from_its_published_files(tmp_path, monkeypatch):
     rows = pd.read_parquet("out/wikitext-103/results/evals.parquet")
     perplexity = rows[rows["metric"] == "perplexity"].set_index("task")["value"]
     assert {"perplexity-valid", "perplexity-test"} <= set(perplexity.index)
-    assert perplexity["perplexity-test"] < 300 and perplexity["perplexity-test"] != perplexity["perplexity-valid"]
+    assert perplexity["perplexity-test"] < 400 and perplexity["perplexity-test"] != perplexity["perplexity-valid"]
