@@ -94,31 +94,37 @@ def recall(
         raise typer.Exit(1)
 
 
-def _cost(chosen: Any, directory: Path) -> dict[str, float]:
+def _cost(chosen: Any, directory: Path) -> dict[str, Any]:
     """Of the trainings that are missing, at most: their number, tokens and training FLOP (convention exact), and
-    seconds of one H200, its steps started by the host, and of one CPU core."""
+    seconds of one H200, its steps started by the host, and of one CPU core; None where a plugin gives no costs."""
     from analysis.recall.sweep import missing
     from flops.conventions import train_flops_per_token
     from flops.hardware import DEVICES
     from flops.pace import pace
 
-    cost = dict.fromkeys(("trainings", "tokens", "flops", "h200_seconds", "core_seconds"), 0.0)
+    cost: dict[str, Any] = {"trainings": 0, "tokens": 0, "flops": 0.0, "h200_seconds": 0.0, "core_seconds": 0.0}
     for config, steps in missing(chosen, directory):
         batch = chosen.rows * config.context_length
-        for name, device in (("h200_seconds", DEVICES["h200"]), ("core_seconds", DEVICES["cpu"])):
-            cost[name] += steps * pace(config, batch, device, replayed=False).step_seconds
         cost["trainings"] += 1
         cost["tokens"] += steps * batch
-        cost["flops"] += steps * batch * train_flops_per_token(config, "exact")
+        if cost["flops"] is None:
+            continue
+        try:
+            cost["flops"] += steps * batch * train_flops_per_token(config, "exact")
+            for name, device in (("h200_seconds", DEVICES["h200"]), ("core_seconds", DEVICES["cpu"])):
+                cost[name] += steps * pace(config, batch, device, replayed=False).step_seconds
+        except InputError:
+            cost |= dict.fromkeys(("flops", "h200_seconds", "core_seconds"))
     return cost
 
 
 def _cost_line(chosen: Any, directory: Path) -> str:
     cost = _cost(chosen, directory)
-    return (
-        f"at most {counted(int(cost['trainings']), 'training')}, {cost['tokens']:.3g} tokens, {cost['flops']:.3g} FLOP "
-        f"(exact), about {duration(cost['h200_seconds'])} of one H200 or {duration(cost['core_seconds'])} of one core"
-    )
+    line = f"at most {counted(cost['trainings'], 'training')} on {cost['tokens']:.3g} tokens"
+    if cost["flops"] is None:
+        return f"{line}; their FLOP are not known, because a plugin gives no costs"
+    times = (duration(cost["h200_seconds"]), duration(cost["core_seconds"]))
+    return f"{line}, {cost['flops']:.3g} FLOP (exact), about {times[0]} of one H200 or {times[1]} of one core"
 
 
 def _train(sweep: list[str], out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:

@@ -11,9 +11,11 @@ from analysis.recall.recipe import PACKAGED, Run, Trial, read_sweep
 from analysis.recall.sweep import _store, cell_key, missing, outcomes, settle, stored, units, work
 from analysis.recall.training import train
 from arch.errors import InputError
+from arch.registry import ARCHITECTURES, register
 from flops.conventions import train_flops_per_token
 from scaling.cli.main import app
 from tests.commands import refused
+from tests.registries import as_registered
 
 TINY = {
     "name": "tiny",
@@ -196,6 +198,15 @@ def test_what_is_missing_is_counted_before_it_is_trained(tmp_path):
     for trial in sweep.trials(done.arch, done.width):
         _store(sweep, directory, done, run_of(trial, 0.5))
     assert len(list(missing(sweep, directory))) == 2 + 4  # of the first its other seeds
+
+
+def test_a_plugin_without_costs_has_none(tmp_path):
+    with as_registered():
+        register("costless", mixer=ARCHITECTURES["tnl"].mixer, options=ARCHITECTURES["tnl"].options)
+        sweep_of(tmp_path, archs=["llama", "costless"])
+        result = CliRunner().invoke(app, ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path), "--dry-run"])
+        assert result.exit_code == 0, result.output
+        assert result.output.endswith("their FLOP are not known, because a plugin gives no costs\n")
 
 
 def test_command(tmp_path):
