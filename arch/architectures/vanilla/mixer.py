@@ -44,7 +44,6 @@ class Sinusoids(PositionEncoding):
 
 
 class VanillaMixer(LlamaMixer):
-    mlp_activation: ClassVar[str] = "relu"
     mlp_gate: ClassVar[bool] = False
 
     @staticmethod

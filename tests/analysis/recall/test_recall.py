@@ -192,7 +192,8 @@ def test_what_is_missing_is_counted_before_it_is_trained(tmp_path):
     assert cost["trainings"] == 2 * (2 + 2) and cost["tokens"] == 8 * sweep.steps * sweep.rows * 16  # 2 rates, 2 seeds
     assert cost["flops"] == pytest.approx(flops) and cost["core_seconds"] > 0
     assert (
-        f"at most 8 trainings on {cost['tokens']:.3g} tokens, {flops:.3g} FLOP" in CliRunner().invoke(app, command).output
+        f"at most 8 trainings on {cost['tokens']:.3g} tokens, {flops:.3g} FLOP"
+        in CliRunner().invoke(app, command).output
     )
     done = units(sweep)[0]
     for trial in sweep.trials(done.arch, done.width):
