@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+WIKITEXT = (
+    "WikiText-103 (Merity et al. 2017) is the folder wikitext-103-raw with wiki.train.raw, wiki.valid.raw and "
+    "wiki.test.raw, 540 MB of text, or wikitext-103 with wiki.train.tokens and so on, whose rare words are <unk>"
+)
 LAYOUTS = {  # by the end of the path that a study names
-    "wikitext-103-raw": "WikiText-103 (Merity et al. 2017) is the folder wikitext-103-raw with wiki.train.raw, "
-    "wiki.valid.raw and wiki.test.raw, 540 MB of text",
+    "wikitext-103-raw": WIKITEXT,
+    "wikitext-103": WIKITEXT,
     "pile/train": "the Pile (Gao et al. 2020) is the folder pile with train/00.jsonl.zst to train/29.jsonl.zst, "
     "val.jsonl.zst and test.jsonl.zst, 825 GiB of text",
 }
