@@ -173,7 +173,8 @@ def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation
     lines |= {name: passes * sequences * size for name, size in mixer.items()}
     lines["mixer.rotation"] = memory.shared(cfg, context, kernels)
     if entry.has_mlp:
-        by_token = by_kernels.mlp(cfg, a) if kernels else activations.mlp(cfg, a, memory.mlp_tensors)
+        fused = kernels and entry.gated_mlp
+        by_token = by_kernels.mlp(cfg, a) if fused else activations.mlp(cfg, a, memory.mlp_tensors)
         lines["ffn"] = tokens * by_token
     return {name: size for name, size in lines.items() if size}
 

@@ -15,7 +15,7 @@ from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
 from .cache import DecodeCache, LayerCache, alone
-from .layers import GatedMLP, Layer, called_as_written
+from .layers import MLP, GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
@@ -205,7 +205,7 @@ class Decoder(nn.Module):
                 whole = [key for key, item in module.project.items() if isinstance(item, nn.Linear)]
                 names |= {f"{name}.project.{key}.weight" for key in whole if key not in module.fused}
                 names.add(f"{name}.out.weight")
-            elif isinstance(module, GatedMLP):
+            elif isinstance(module, (GatedMLP, MLP)):
                 names |= {f"{name}.{key}.weight" for key, _ in module.named_children()}
         return names
 

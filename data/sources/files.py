@@ -25,6 +25,7 @@ from data.files import reading
 from .content import is_stored_plain, is_table, kind_of, opened, readable
 from .documents import Document, ReadOptions
 from .jsonl import read_jsonl
+from .published import layout
 from .tables import read_arrow, read_parquet
 from .text import FOLDER_FILE_PIECE, NAMED_FILE_PIECE, read_text
 
@@ -91,7 +92,9 @@ def of_path(source: str, hint: str) -> Files:
     """The files of a path. Raises InputError where nothing is there; `hint` follows where it does not exist."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise InputError(f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path")
+        raise InputError(
+            f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path{layout(source)}"
+        )
     if path.is_dir():
         files = [SourceFile(path / name, readable(name)) for name in walk(path)]
         if not files:

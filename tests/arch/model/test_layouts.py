@@ -8,6 +8,7 @@ from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import build_model, load_model, next_token_loss
 from arch.presets import preset
+from arch.registry import ARCHITECTURES
 from tests.arch.architectures.test_ablations import CASES, PLAIN, ablated, every_model, name_of
 from tests.arch.model.test_model import tokens
 
@@ -101,7 +102,7 @@ def test_padding_at_either_end_changes_nothing(arch, changes, backend):
         assert torch.isfinite(out.logits).all()
         for row, span in enumerate(spans):
             torch.testing.assert_close(out.logits[row : row + 1, span], plain[row].logits, **CLOSE)
-        if left and arch not in ("llama", "transformer"):
+        if left and ARCHITECTURES[arch].constant_state:
             assert out.cache.seen.tolist() == lengths
             for layer in range(model.model_config.n_layers):
                 for name, state in out.cache.layers[layer].items():
@@ -200,7 +201,7 @@ def test_a_state_after_one_document_masks_nothing(arch):
             torch.testing.assert_close(actual, expected, **CLOSE)
         ids[0, 7] = 0
         masked = model(ids, use_cache=True).cache.masked_keys
-    assert (masked is None) == (arch not in ("llama", "transformer"))
+    assert (masked is None) == (ARCHITECTURES[arch].constant_state)
     if masked is not None:
         assert masked[0].tolist() == [True] * 7 + [False] * 13 and not masked[1].any()
 

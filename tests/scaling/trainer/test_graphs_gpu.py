@@ -42,7 +42,7 @@ ROWS, CONTEXT, STEPS = 8, 512, 200
 SHAPE = {"n_layers": 4, "d_model": 128, "n_heads": 1, "d_ffn": 344, "context_length": CONTEXT, "chunk_size": 64}
 CUDA = torch.device("cuda", 0)
 HYBRIDS = ("four-kinds", "hgrn2-3to1", "gated_deltanet-3to1")
-SOFTMAX = ("llama", "transformer", *HYBRIDS[1:])  # whose attention by cuDNN adds in any order
+SOFTMAX = ("llama", "transformer", "vanilla", *HYBRIDS[1:])  # whose attention by cuDNN adds in any order
 
 
 @pytest.fixture(scope="module", autouse=True)
