@@ -1,11 +1,10 @@
-"""`flops ladder`: the sizes of a ladder by architecture, as a table or as a study file takes them."""
+"""`flops ladder`: the sizes of a ladder by architecture, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from arch.config import ModelConfig
 from arch.errors import InputError
 
 from .ladder import MOST, MOST_SIZES, Ladder, rung
@@ -76,7 +75,3 @@ def ladder_table(ladder: Ladder, rungs: Rungs, convention: str) -> View:
         "n_params_non_embedding": dict(zip(ladder.names, ladder.targets, strict=True)),
     }
     return Table(title, columns, rows), {"target": target, "rows": rows, "warnings": []}
-
-
-def models_of(rungs: Rungs) -> dict[str, list[ModelConfig]]:
-    return {name: [sized.cfg for sized in models] for name, models in rungs.items()}

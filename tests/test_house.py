@@ -156,10 +156,6 @@ ALLOWED = {
         *("analysis.figures", "analysis.fits.fit", "analysis.fits.noise", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
-    "analysis.repeats": (
-        *("analysis.fits", "analysis.run_evals", "analysis.runs"),
-        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.units"),
-    ),
     "analysis.trial": (
         *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.noise", "analysis.fits.pairwise"),
         *("analysis.fits.points", *LIGHT),

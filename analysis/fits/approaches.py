@@ -20,7 +20,6 @@ from analysis.fits.cost import cost_of
 from analysis.fits.fit import (
     APPROACHES,
     ENVELOPE,
-    GIVEN_OPTIMA,
     ISOFLOP,
     PARAMETRIC,
     Estimate,
@@ -113,8 +112,8 @@ def named(approach: str) -> tuple[str, ...]:
     """The approaches that a name stands for. Raises InputError for another name."""
     if approach == ALL:
         return APPROACHES
-    if approach not in (*APPROACHES, GIVEN_OPTIMA):
-        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, GIVEN_OPTIMA, ALL])}")
+    if approach not in APPROACHES:
+        raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, ALL])}")
     return (approach,)
 
 

@@ -23,7 +23,6 @@ from arch.bands import Band as Band
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
-GIVEN_OPTIMA = "optima"  # the approach that takes them as given (analysis/fits/optima.py), of a table of its own
 N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks

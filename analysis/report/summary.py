@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from analysis.fits.approaches import Fits
-from analysis.fits.fit import FAR, GIVEN_OPTIMA, QUANTITIES, Estimate, Fit, NotFitted, Optimum
+from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
 from analysis.fits.points import Points, Reading
 from analysis.pages.html import render
 from analysis.report.section import Section, Table
@@ -142,8 +142,6 @@ def fitted_on(results: Sequence[Fit]) -> str:
 
 def points_text(result: Fit) -> str:
     """ "240 points of 240 runs"; of isoFLOP those at budgets with a minimum, which alone are read."""
-    if result.approach == GIVEN_OPTIMA:
-        return counted(result.n_points, "optimum", "optima")
     whole = f"{counted(result.n_points, 'point')} of {counted(result.n_runs, 'run')}"
     if result.isoflop is None:
         return whole

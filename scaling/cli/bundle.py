@@ -28,7 +28,6 @@ from ..rundir.metrics import complete_rows, record_of_lines
 from ..rundir.prepare import at_stored_rate
 from ..rundir.worklist import is_trained
 from ..study.spec import load_study
-from .bundle_compare import SHOWN, compare
 from .evaluation import eval_matrix, show_results
 from .options import AsJson, DryRun, RunsOptions, print_json
 from .passing import Passing
@@ -43,6 +42,7 @@ OF_STEPS = ("checkpoints/[0-9]*",)
 OF_CORPUS = ("tokenizer*", "validation*.idx")
 OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.parquet", "difficulty/*.json")
 
+SHOWN = 10  # runs that are named of those left out
 Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
 
 app = typer.Typer(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
@@ -97,9 +97,6 @@ def unpack(
         f"already{added}"
     )
     print(f"next: scaling status STUDY --out {out}, by the study file that the bundles were packed with")
-
-
-app.command()(with_options(compare))
 
 
 def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import typer
 
 from arch.commands import Plugins, with_options
 from arch.errors import InputError
+from flops.quantity import MOST_PARAMS, MOST_TOKENS, flop, quantity
 
-from .fit_check import check
 from .fit_laws import Output, fit_points
 from .options import ChangedFittedOptions, Force, Out, Sets, print_json
 
@@ -29,9 +29,7 @@ app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
 class FitOptions:
     """By which approaches runs are fitted, how their intervals are made, and what is predicted."""
 
-    approach: Annotated[
-        str, typer.Option(help="envelope, isoflop, parametric or all; optima: a law through given C and N_opt.")
-    ] = "all"
+    approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
     objective: Annotated[
         Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
@@ -75,7 +73,7 @@ class FitOptions:
 
         approaches, points = named(self.approach), self.points
         settings = Options(
-            at=_numbers(self.at) if self.at else (),
+            at=[flop(c, "--at") for c in self.at.split(",")] if self.at else (),
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
             huber_delta=self.huber_delta,
@@ -174,7 +172,6 @@ def runs(
     are pooled where they agree in corpus, tokenizer, context and convention.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
-    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.tables.read import check_choices
 
     from .fit_sources import check_studies, of_runs, of_studies
@@ -183,8 +180,6 @@ def runs(
     check_studies(studies)
     check_choices(options.points, None, None)
     approaches, points, settings = options.resolved(STUDY_OBJECTIVE, output.draws_curves)
-    if GIVEN_OPTIMA in approaches:
-        raise InputError("--approach optima: reads a table of optima: `scaling fit table`")
     chosen = (
         ChangedFittedOptions(study=name, sets=sets, out=out, plugin=plugin, as_json=output.as_json) for name in studies
     )
@@ -206,7 +201,6 @@ def table(
     results/curves.parquet gives the numbers of `fit runs STUDY`.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
-    from analysis.fits.fit import GIVEN_OPTIMA
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
@@ -219,8 +213,6 @@ def table(
     study = study_of_file(Path(table)) if rows == RowOptions() else None
     check_choices(options.points, options.convention if study is None else None, rows.loss_unit)
     approaches, points, settings = options.resolved(HUBER if study is None else STUDY_OBJECTIVE, output.draws_curves)
-    if GIVEN_OPTIMA in approaches:
-        return _fit_optima(table, rows, options, output)
     if study is not None:
         of_table = study.under(options.convention)
     else:
@@ -237,41 +229,9 @@ def table(
     fit_points(of_runs(of_table, points, rows.drop_highest_loss or 0), approaches, settings, output)
 
 
-app.command("check")(with_options(check))
-
-
-def _fit_optima(table: str, rows: RowOptions, options: FitOptions, output: Output) -> None:
-    """A law through the optima of a table: printed and saved as other fits are, without a verdict."""
-    from analysis.fits.optima import fit_optima, read_optima
-    from analysis.fits.tables.columns import parse_columns
-
-    from .fit_details import result_text
-    from .fit_laws import write_results
-
-    plain = rows == RowOptions(columns=rows.columns, where=rows.where)
-    if not plain or options.points or options.convention or output.plot or output.dry_run:
-        raise InputError("--approach optima: takes --columns, --where, --at, --level, --json and --save alone")
-    optima, columns = read_optima(table, parse_columns(rows.columns) if rows.columns else {}, rows.where or ())
-    fit = fit_optima(optima, _numbers(options.at) if options.at else (), options.level)
-    results = {"input": {"source": table, "columns": columns, "n_rows": len(optima)}, "results": [fit.to_dict()]}
-    if output.as_json:
-        print_json(results)
-    else:
-        print(f"{table}: {len(optima)} optima; columns: {columns}\n\n{result_text(fit)}")
-    write_results(output.save, results)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    from analysis.fits.published import number_list
-
-    return tuple(number_list(text, "--at"))
-
-
 def _pair(text: str) -> tuple[float, float]:
     """--predict: N and D."""
-    from analysis.fits.published import number_list
-
-    numbers = number_list(text, "--predict")
+    numbers = text.split(",")
     if len(numbers) != 2:
         raise InputError(f"--predict: {text!r} is not N and D by a comma, as 7e9,2e12")
-    return numbers[0], numbers[1]
+    return quantity(numbers[0], "--predict", MOST_PARAMS), quantity(numbers[1], "--predict", MOST_TOKENS)

@@ -31,14 +31,11 @@ LITTLE = 0.15  # of all others
 SURE = 0.02  # share that must be done before the time left is shown
 
 
-Save = Annotated[Path | None, typer.Option(help="Write what --json prints to this file too.")]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """The files that the results are written to, and how much of them is shown on the screen."""
 
-    save: Save = None
+    save: Annotated[Path | None, typer.Option(help="Write what --json prints to this file too.")] = None
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw N_opt and D_opt over C, with tables, on a page.")
     ] = None

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from arch.amounts import count as count_of
 from arch.commands import Plugins, application, with_options
 from arch.config import ModelConfig
 from arch.errors import InputError, choice
@@ -19,12 +18,11 @@ from flops.budget import budget as buy
 from flops.budget import refuse_far, warnings
 from flops.budget_view import budgets
 from flops.conventions import CONVENTIONS, RECOMPUTE
-from flops.ladder_view import ladder_of, ladder_table, models_of, rungs_of
+from flops.ladder_view import ladder_of, ladder_table, rungs_of
 from flops.laws import load_laws
 from flops.quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
 from flops.shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of
 from flops.sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
-from flops.study_sizes import study_yaml
 from flops.tables import FORMATS, emit, format_of, warn
 
 from .options import Architectures, several
@@ -41,9 +39,6 @@ Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
 Unit = Annotated[Text, typer.Option(help="Unit of the compute: flop or pfday.")]
 Vocab = Annotated[Text, typer.Option(help="Vocabulary size.")]
-AsYaml = Annotated[
-    bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +273,6 @@ def size(
             max=100,
         ),
     ] = None,
-    as_yaml: AsYaml = False,
 ) -> None:
     """Find the shapes that are closest to a target.
 
@@ -287,7 +281,7 @@ def size(
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
     (below 256: two), g as in the presets.
     """
-    names, form = shapes.named(), _form(output, as_yaml)
+    names, form = shapes.named(), output.name
     convention = convention_named(shapes.convention)
     target.check()
     changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
@@ -295,9 +289,9 @@ def size(
     many = top or (5 if names else 1)
     by_arch = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
     far = missed([sized[0] for sized in by_arch], what)
-    view = views.sizes(f"Closest to {what}", [s for sized in by_arch for s in sized], convention, {key: goal}, far)
-    name = f"{'f' if target.params is None else 'n'}{count_of(goal).lower()}"
-    show(as_yaml, view, form, {name: [sized[0].cfg for sized in by_arch]}, changes)
+    closest = [sized for of_arch in by_arch for sized in of_arch]
+    emit(*views.sizes(f"Closest to {what}", closest, convention, {key: goal}, far), form)
+    warn(far, form)
 
 
 @app.command()
@@ -307,22 +301,20 @@ def match(
     shapes: ShapesOptions,
     output: Format,
     aspect: Aspect = None,
-    as_yaml: AsYaml = False,
 ) -> None:
     """Find each architecture's shapes closest to a preset.
 
     Prints the closest in parameters and the closest in FLOP per token.
     """
-    names, form = shapes.named(), _form(output, as_yaml)
+    names, form = shapes.named(), output.name
     convention = convention_named(shapes.convention)
     changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
     arch, size = model_of(model)
     target = preset(arch, size, **changes)
     pairs = matches(target, convention, span, names)
     far = missed([sized for _, sized in pairs], model)
-    view = views.matched(model, pairs, convention, target, far)
-    closest = {f"{size}-{by}": [sized.cfg for kind, sized in pairs if kind == by] for by in ("params", "flops")}
-    show(as_yaml, view, form, closest, changes)
+    emit(*views.matched(model, pairs, convention, target, far), form)
+    warn(far, form)
 
 
 @app.command()
@@ -337,36 +329,17 @@ def ladder(
     head_dim: Annotated[Text, typer.Option(help="Channels of a head; default: by the ladder's rule.")] = None,
     aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
     period: Annotated[int, typer.Option(min=1, help="Depths are multiples of it, as a hybrid's.")] = 1,
-    as_yaml: AsYaml = False,
 ) -> None:
     """Find sizes that all architectures share.
 
     At each the architectures have one depth, width and number of heads, as grid.sizes of a study file has them.
     docs/study-file.md says how a ladder is made.
     """
-    names, form = shapes.named(), _form(output, as_yaml)
+    names, form = shapes.named(), output.name
     convention = convention_named(shapes.convention)
-    request, changes = ladder_of(targets, by, aspect, head_dim, period), shapes.changes()
-    rungs = rungs_of(request, names or every_arch(), changes)
-    show(as_yaml, ladder_table(request, rungs, convention), form, models_of(rungs), changes)
-
-
-def _form(output: Format, as_yaml: bool) -> str:
-    """The format of a table that --yaml may replace. Raises InputError for both."""
-    if as_yaml and output.name != "table":
-        raise InputError("--yaml prints no other format: leave it or --format out")
-    return output.name
-
-
-def show(
-    as_yaml: bool, view: views.View, form: str, models: dict[str, list[ModelConfig]], changes: dict[str, Any]
-) -> None:
-    """Print a view, or its `models` by the name of their size as a study file takes them; then its warnings."""
-    if as_yaml:
-        print(study_yaml(models, changes, view[0].title))
-    else:
-        emit(*view, form)
-    warn(view[1]["warnings"], form)
+    request = ladder_of(targets, by, aspect, head_dim, period)
+    rungs = rungs_of(request, names or every_arch(), shapes.changes())
+    emit(*ladder_table(request, rungs, convention), form)
 
 
 @app.command()

@@ -133,15 +133,6 @@ def design(answer: Json) -> Iterator[Reading]:
                 yield Reading("design", name, key, value)
 
 
-def checked_law(answer: Json) -> Iterator[Reading]:
-    """Of `scaling fit check`."""
-    for law in answer["laws"]:
-        for key in ("a", "b", "a_plus_b", "factor_per_decade", "max_over_min", "one_at"):
-            yield Reading("check", law["name"], key, law[key])
-        for c, ratio in zip(answer["at"], law["six_nd_over_c"], strict=True):
-            yield Reading("check", law["name"], f"6 N D / C at {c:g}", ratio)
-
-
 def report(answer: Json) -> Iterator[Reading]:
     """Of the report's tables as it gives them to download: a number a cell, named by the row's first cells."""
     folder = Path(answer["report"]).parent / "tables"

@@ -242,10 +242,6 @@ SOURCES = (
         replicates=50,
     ),
     Source(
-        "check-law",
-        (Command("fit check N=1.8e8~C^0.71,D=2.6e10~C^0.51 --unit pf-days", adapter.checked_law),),
-    ),
-    Source(
         "golden study",
         (
             Command(

@@ -63,11 +63,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "convention": ("convention", "flopconvention", "flopsconvention"),
 }
-OPTIMUM = {  # fields of a table of optima
-    "flops": (*NAMES["flops"], *NAMES["budget"]),
-    "n_opt": ("nopt", "optimalparams", "optimalparameters", "optimalmodelsize", "nstar", "paramsopt"),
-    "n_opt_error": ("nopterror", "noptstd", "noptse", "noptsd"),
-}
 CAPITALS = {"n_params": "N", "n_tokens": "D", "flops": "C"}
 _UNIT = re.compile(r"[\W_]*(nats?|bits?)([\W_]*(per)?[\W_]*tok(en)?)?[\W_]*$", re.IGNORECASE)  # at the end of a name
 _PAIR = re.compile(r"""\s*(\w*)\s*=\s*("[^"]*"|'[^']*'|[^,]*)\s*(?:,|$)""")
@@ -133,31 +128,12 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
         needed.append("n_tokens or flops")
     if needed:
         if "n_opt_exponent" in there:
-            raise InputError("holds laws, not runs: `scaling fit check` checks them")
+            raise InputError("holds laws, not runs: give the table of the runs behind them")
         raise InputError(
             f"no column for {', '.join(needed)}: the table has {_listed(there)}; say which by "
             f'--columns {needed[0].split()[0]}="its name"'
         )
     return {field: chosen[field] for field in FIELDS if field in chosen}
-
-
-def choose_optima(there: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The same of a table of optima: C and N_opt, and n_opt_error where it is there."""
-    chosen = dict[str, str]()
-    for field in [*OPTIMUM, *given]:
-        if field not in OPTIMUM:
-            raise InputError(f"--columns: there is no field {field!r} of optima{nearest(field, list(OPTIMUM))}")
-        names = [name for name in there if normal(name) in OPTIMUM[field] or name == CAPITALS.get(field)]
-        if field in given:
-            names = [_exactly(there, given[field], field)] if given[field] else []
-        if len(names) > 1:
-            raise InputError(f"{_listed(names)} could all be {field}: say which by --columns {field}=NAME")
-        if names:
-            chosen[field] = names[0]
-        elif field != "n_opt_error":
-            how = f"say which by --columns {field}=NAME"
-            raise InputError(f"no column for {field}: the table has {_listed(there)}; {how}")
-    return chosen
 
 
 def convention_of(column: str) -> str | None:

@@ -44,6 +44,7 @@ class FlaMixer(Mixer):
         spared = [name for name, p in self.inner.named_parameters() if getattr(p, "_no_weight_decay", False)]
         self.time_scales = tuple(f"inner.{name}" for name in spared)  # type: ignore[misc]
         self.known: dict[str, str] = {}  # what is wrong with each reading that was compared, "" where nothing is
+        self.in_bf16 = False  # whether its kernels have refused fp32
 
     mlp_activation = "silu"
 
@@ -76,7 +77,8 @@ class FlaMixer(Mixer):
 
             past = more["past_key_values"] = Cache()
             if cache:
-                states = _nested({name: value for name, value in cache.items() if name != SEEN})
+                # copies: convolutions write into the state that they are given
+                states = _nested({name: value.clone() for name, value in cache.items() if name != SEEN})
                 past.update(layer_idx=0, offset=int(cache[SEEN].max()), **states)
         if padding is not None:
             more["attention_mask"] = (~padding).long()
@@ -87,7 +89,7 @@ class FlaMixer(Mixer):
             more["cu_seqlens"] = nn.functional.pad(bounds, (0, 1), value=first.numel()).int()
             given = x.reshape(1, -1, x.shape[-1])
         try:
-            out = self.inner(given, use_cache=past is not None, **more)
+            out = self._called(given, use_cache=past is not None, **more)
         except RuntimeError as error:
             if x.is_cuda:
                 raise
@@ -100,6 +102,18 @@ class FlaMixer(Mixer):
             last = first.sum(1).cumsum(0) - 1
             state = {name: value[last] for name, value in state.items()}
         return out, state
+
+    def _called(self, x: Tensor, **more: Any) -> Any:
+        """What the layer returns; in bf16 from the time on that its kernels refuse fp32."""
+        if not self.in_bf16:
+            try:
+                return self.inner(x, **more)
+            except AssertionError as error:
+                if "bfloat16" not in str(error):
+                    raise
+                self.in_bf16 = True
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.inner(x, **more)
 
     def _require(self, what: str, needed: bool, like: Tensor) -> None:
         """Raise InputError where the layer is to read what it does not read."""

@@ -32,7 +32,9 @@ needs_fla = pytest.mark.skipif(not INSTALLED, reason="flash-linear-attention is 
 
 @pytest.fixture
 def stub(monkeypatch):
-    """The package in its place; afterwards no pattern of the test is known."""
+    """The package in its place, as on a machine without a GPU; afterwards no pattern of the test is known."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     before, others = dict(ARCHITECTURES), {name for name in sys.modules if name.partition(".")[0] == "fla"}
     hidden = {name: sys.modules.pop(name) for name in others}
     monkeypatch.syspath_prepend(str(STUB))
@@ -104,11 +106,11 @@ def test_the_layers_keep_their_own_initialisation(stub):
     assert "decoder.layers.0.mixer.inner.q_proj.weight" not in model.no_weight_decay()
 
 
-@pytest.mark.parametrize("layers", [[GLA], [GLA, "softmax"], ["tnl", "fla:NoFormula"]])
+@pytest.mark.parametrize("layers", [[GLA], [GLA, "softmax"], ["tnl", "fla:NoFormula"], ["fla:Rounded"]])
 def test_the_checks_of_every_architecture(stub, layers):
     register_pattern("mix", layers)
     outcomes = dict(failures(small("mix"), [name for name in CHECKS if name != "backends"]))
-    skipped = {"state size"} | ({"flop"} if "fla:NoFormula" in layers else set())
+    skipped = {"state size"} | ({"flop"} if {"fla:NoFormula", "fla:Rounded"} & {*layers} else set())
     assert {name: problem for name, problem in outcomes.items() if problem} == {}
     assert {name for name, problem in outcomes.items() if problem is None} == skipped
 
@@ -208,8 +210,18 @@ def test_a_study_plans_them_and_trains_them_on_gpus_alone(stub, tmp_path):
     assert not list((tmp_path / "out").rglob("run.json"))
 
 
+@pytest.fixture
+def untuned(monkeypatch):
+    """Each kernel has the first of its configurations: the package would search for minutes."""
+    from triton.runtime.autotuner import Autotuner
+
+    pruned = Autotuner.prune_configs
+    monkeypatch.setattr(Autotuner, "prune_configs", lambda self, *given, **named: pruned(self, *given, **named)[:1])
+
+
 @pytest.mark.gpu("flash-linear-attention's kernels")
 @needs_fla
+@pytest.mark.usefixtures("untuned")
 @pytest.mark.parametrize(
     "layer", ["GatedLinearAttention", "GatedDeltaNet", "KimiDeltaAttention", "DeltaNet", "HGRN2Attention"]
 )

@@ -57,6 +57,7 @@ def curves(tmp_path_factory):
     return path
 
 
+QUICK = ("--approach", "envelope", "--columns", "run=name", "--replicates", "40")
 CHINCHILLA = ROOT.parent / "shared" / "data" / "chinchilla" / "svg_extracted_data.csv"
 
 
@@ -193,7 +194,6 @@ def test_points_ends_are_what_every_approach_takes(curves):
 @pytest.mark.parametrize(
     ("of", "option"),
     [
-        *(("check", option) for option in ("--replicates", "--level", "--points", "--form", "--group", "--details")),
         *(("study", option) for option in ("--replicates", "--level", "--at", "--approach", "--unit", "--columns")),
         *(("runs", option) for option in ("--force", "--columns", "--group", "--unit")),
         *(("table", option) for option in ("--set", "--out", "--force", "--plugin", "--unit")),
@@ -449,15 +449,6 @@ def test_what_cannot_be_fitted_is_told_and_stops_nothing_else(curves, capsys):
     assert "not fitted: gla: envelope: " in result.stderr
 
 
-def test_check_law_from_the_command_line():
-    computed = json.loads(fit(ROOT / "flops/data/table3.csv", "--unit", "auto", "--json", of="check"))
-    assert computed["unit"] == "PF-days"
-    assert [round(law["a_plus_b"], 4) for law in computed["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
-    text = fit(ROOT / "flops/data/table3.csv", of="check")
-    assert "unit of C: PF-days (8.64e19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
-    assert "C = 6 N D can hold at every C" in fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", of="check")
-
-
 def test_the_envelope_by_its_hull(curves):
     arguments = ("--approach", "envelope", "--columns", "run=name", "--json", "--optimum")
     hull, crossings = (json.loads(fit(curves, *arguments, optimum))["results"][0] for optimum in ("hull", "crossings"))
@@ -473,8 +464,8 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
     for message, *arguments in (
         ("a.txt: is no table .*; a study is fitted by `scaling fit study`", other),
         ("--approach: 'envelop' .*did you mean 'envelope'", curves, "--approach", "envelop"),
-        ("--at: 'x' is no list of positive numbers", curves, "--at", "x"),
-        ("--at: '-1' is no list", curves, "--at=-1"),
+        ("--at: 'x' is not a number", curves, "--at", "x"),
+        ("--at: '-1' is negative", curves, "--at=-1"),
         ("--form: 'plane' .*did you mean 'plain'", curves, "--approach", "parametric", "--form", "plane"),
         ("--objective: 'hubert'", curves, "--approach", "parametric", "--objective", "hubert"),
         ("--near-sizes: belongs to the approach envelope", curves, "--approach", "parametric", "--near-sizes", "1.2"),
@@ -493,7 +484,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
         ("look like curves, not like runs: N = 1M has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
-        ("holds laws, not runs: `scaling fit check` checks them", ROOT / "flops/data/table3.csv"),
+        ("holds laws, not runs: give the table", ROOT / "flops/data/table3.csv"),
     ):
         refused(message, *arguments)
     for message, of, *arguments in (
@@ -533,29 +524,28 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_fitted(curves,
     ):
         refused(message, curves, *arguments)
     refused("bare.csv: is what is fitted, and would be replaced", bare, "--save", tmp_path / "." / "bare.csv")
-    refused("--save /proc/x: cannot be written", "N=1C^.5,D=1C^.5", "--save", "/proc/x", of="check")
+    refused("--save /proc/x: cannot be written", curves, "--save", "/proc/x")
     assert sorted(tmp_path.iterdir()) == before and pipe.is_fifo()
 
 
-def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+def test_a_link_stays_and_what_it_leads_to_is_written(curves, tmp_path):
     folder, link = tmp_path / "far", tmp_path / "link.json"
     folder.mkdir()
     link.symlink_to(folder / "found.json")
     for _ in range(2):
-        computed = json.loads(fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json", of="check"))
+        computed = json.loads(fit(curves, *QUICK, "--save", link, "--json"))
         assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == computed
     assert [one.name for one in folder.iterdir()] == ["found.json"]
 
 
-def test_a_disk_that_fails_after_the_fit_is_one_line(tmp_path, monkeypatch):
+def test_a_disk_that_fails_after_the_fit_is_one_line(curves, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "/a/temporary/name.tmp")
 
     monkeypatch.setattr("data.files.os.replace", full)
     refused(
         f"--save {tmp_path}/a: cannot be written .No space left on device.; name",
-        *("N=1C^.5,D=1C^.5", "--unit", "flop", "--save", tmp_path / "a"),
-        of="check",
+        *(curves, *QUICK, "--save", tmp_path / "a"),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from analysis.fits.fit import Fit
 from tests.scaling.cli.test_fit import fit, refused
@@ -119,35 +119,6 @@ def test_duplicates_count_where_the_user_says_so(tmp_path):
     ).to_csv(path, index=False)
     lowest, repeats = (result(path, *GADRE[1:], *flag) for flag in ((), ("--keep-duplicates",)))
     assert (lowest["n_points"], repeats["n_points"]) == (34, 68) and repeats["parametric"]["seeds"]["df"] == 34
-
-
-def test_a_law_through_optima_that_are_given(tmp_path):
-    """Minima of Porian's runs as a table of their own: the exponent and interval of a regression, as scipy has them;
-    with errors that their scatter does not exceed, the one of the errors."""
-    rows = ("--where", f'variant="{PORIAN}"', "--columns", "budget=flops,flops=")
-    minima = isoflop(TABLES / "porian_owt2.csv", *rows, "--minimum", "akima").isoflop.used
-    table = pd.DataFrame({"C": [one.c for one in minima], "N_opt": [one.n_params for one in minima]})
-    table.to_csv(path := tmp_path / "optima.csv", index=False)
-    law = Fit.from_dict(result(path, "--approach", "optima", "--at", "1e19", "--level", "0.9"))
-    line = stats.linregress(np.log(table["C"]), np.log(table["N_opt"]))
-    half = stats.t.isf(0.05, len(table) - 2) * line.stderr
-    assert [law.a.low, law.a.value, law.a.high] == pytest.approx(line.slope + half * np.array([-1, 0, 1]), rel=1e-6)
-    assert law.a.value + law.b.value == pytest.approx(1) and len(table) >= 5 and law.verdict is None
-    optimum = law.optima[0]
-    assert optimum.n_params.value == pytest.approx(np.exp(line.intercept + line.slope * np.log(1e19)), rel=1e-6)
-    assert 6 * optimum.n_params.value * optimum.n_tokens.value == pytest.approx(1e19)
-
-    exact = 1e-3 * table["C"] ** 0.6
-    table.assign(N_opt=exact, n_opt_error=0.1 * exact).to_csv(path, index=False)
-    law = Fit.from_dict(result(path, "--approach", "optima"))
-    half = stats.norm.isf(0.025) * 0.1 / np.sqrt(np.log(table["C"]).var(ddof=0) * len(table))
-    assert [law.a.value, law.a.high] == pytest.approx([0.6, 0.6 + half], rel=1e-3)
-
-    table[:2].to_csv(path, index=False)
-    refused("needs 3 or more at different C; these have 2", path, "--approach", "optima")
-    refused("no column for n_opt", TABLES / "llama3_isoflop.csv", "--approach", "optima")
-    refused("takes --columns, --where", path, "--approach", "optima", "--convention", "6nd")
-    refused("reads a table of optima", "quickstart", "--approach", "optima", of="runs")
 
 
 def test_an_outer_exponent_of_public_runs():

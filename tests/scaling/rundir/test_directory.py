@@ -12,7 +12,6 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import json_bytes, new_directory, read_json, write_json
 from jobs.speed import measured
-from scaling.cli.bundle_compare import provenance
 from scaling.cli.status import show_status, status_rows
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
@@ -159,7 +158,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
         for wrong in WRONG:
             write_json(file, record | {key: wrong})
             (row,) = status_rows(study, [run])
-            assert show_status([row | {"job": "7"}]) and provenance([rundir.path])
+            assert show_status([row | {"job": "7"}])
             assert [attempt["token"] for attempt in attempts(rundir.path)] == [str(attempt.token)]
     for content in ("", "{}", "[]", "7", "\0"):
         file.write_text(content)

@@ -11,7 +11,6 @@ from arch.errors import InputError
 from data.files import json_bytes, read_json, write_json
 from flops import cost_table
 from jobs.speed import measured
-from scaling.cli.bundle_compare import provenance
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import check_run, count_again, prepare_run
 from scaling.rundir.worklist import is_trained, release_states
@@ -47,7 +46,6 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
         lambda: count_again(trained.study),
         lambda: is_trained(run, trained),
         lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),
-        lambda: provenance([trained.path]),
         lambda: release_states(trained.path.parent, [run]),
         lambda: newest_state(trained.path / "state", run.spec_hash),
         trained.checked_rows,

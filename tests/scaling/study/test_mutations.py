@@ -107,7 +107,7 @@ OF_WORDS = [
     ("flops", ["memory", "--arch", "tnl", "--size", "1b", "--plain"], 1),
     ("flops", ["size", "--arch", "tnl", "--params", "1.3B"], 1),
     ("flops", ["match", "llama-410m"], 1),
-    ("flops", ["ladder", "1M:60M:6", "--by", "flops", "--aspect", "64", "--arch", "tnl", "--yaml"], 1),
+    ("flops", ["ladder", "1M:60M:6", "--by", "flops", "--aspect", "64", "--arch", "tnl"], 1),
     ("flops", ["budget", "--compute", "179pfday"], 1),
     ("flops", ["table", "--as-printed", "--format", "csv"], 1),
 ]  # fmt: skip

@@ -201,14 +201,11 @@ def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
         (f"python -m scaling.trainer.process {run}", f"{run}/run.json: "),
         ("scaling fit runs published --approach parametric --out again", "published/study.yaml: plugins: "),
         (f"scaling plan {copy}", "average.yaml: plugins: "),
-        ("scaling bundle compare average.tar.xz elsewhere/average", "run.json: "),
     ):
         result = page.run(line)
         assert result.returncode == 2 and where + message in result.stderr and result.stderr.count("\n") == 1, line
     page.must(f"python -m scaling.trainer.process {run} --plugin average")
     page.must("scaling report published --plugin average --out again")
-    compared = page.must("scaling bundle compare average.tar.xz elsewhere/average --json --plugin average")
-    assert set(json.loads(compared)["not_compared"].values()) == {"copies of the same training"}
 
 
 def test_a_run_that_goes_on_with_other_code_of_its_plugin_says_so(tmp_path):

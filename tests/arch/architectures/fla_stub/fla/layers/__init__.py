@@ -1,3 +1,3 @@
-from .gla import Deaf, GatedLinearAttention, NoFormula
+from .gla import Deaf, GatedLinearAttention, NoFormula, Rounded
 
-__all__ = ["Deaf", "GatedLinearAttention", "NoFormula"]
+__all__ = ["Deaf", "GatedLinearAttention", "NoFormula", "Rounded"]
