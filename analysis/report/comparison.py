@@ -167,8 +167,9 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
             f"{fits.settings.level:.0%} interval" if compute.ratio.interval else f"no interval: {compute.ratio.reason}"
         )
         lines.append(
-            f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({known}) for the loss that {name_of(best)} "
-            f"has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted surfaces: {_by_counts(surfaces.pair(arch, best))}.{believed}"
+            f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({known}) for the loss that "
+            f"{name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted "
+            f"surfaces: {_by_counts(surfaces.pair(arch, best))}.{believed}"
         )
     return lines
 

@@ -26,7 +26,7 @@ from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import choices_section, envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
 from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_lines
-from analysis.report.section import Page, Section, pairs
+from analysis.report.section import Page, Rows, Section, pairs
 from analysis.report.tasks import task_sections
 from analysis.report.variants import is_of_variants, variants_section
 from analysis.run_table import RunTable

@@ -24,7 +24,6 @@ from arch.recorder import CudaRecorder, Work
 from arch.registry import register_pattern
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import last_attempt
-from scaling.rundir.saved import stored_numbers
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
