@@ -1,13 +1,13 @@
-"""The laws of learning rates that come with the package.
+"""The law of learning rates that comes with the quickstart, and the sweeps of the second study.
 
 quickstart-rates.json is of the two halves of the quickstart's search: quickstart_rates.csv (8 sizes, 1.6 to 2.6 M
 tokens, means of two seeds) and quickstart_short.csv (2 sizes, 0.8 M tokens, one seed). Both have batch 1,024, a
-constant rate, the same five rates for every architecture, and their losses held out. second-study-rates.json is of the
-two sweeps of docs/research/second-study.md, a seed each: training losses of the first, held-out ones of the second.
+constant rate, the same five rates for every architecture, and their losses held out.
 
     python -m tests.analysis.rates.packaged_laws
 
-writes both in scaling/studies.
+writes it in scaling/studies. second-study-rates.json is the law by which that study's runs are trained, registered
+before them (docs/research/second-study.md): it is not fitted anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from analysis.rates.law import RatesFit, fit_rates, law_file
 from data.files import write_json
 from scaling.study.file import find_study
 from scaling.study.rate_law import RateLaw
-from scaling.study.rates import read_law
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of
 
@@ -45,14 +44,9 @@ def second_fit() -> RatesFit:
     return fit_rates(second_points(), without=["batch_tokens"], share=True)
 
 
-def packaged_laws() -> dict[Path, RateLaw]:
-    """By file. The second study's recipe is that of its runs, which the file has."""
-    quickstart = recipe_of(sweep_of(load_study(HERE / "quickstart_short.yaml")), None)
-    loss = "the loss at the end of each run: of the last training batches in one sweep, held out in the other"
-    second = read_law(SECOND).law.recipe.model_copy(update={"loss": loss})
-    return {QUICKSTART: law_file(quickstart_fit(), quickstart), SECOND: law_file(second_fit(), second)}
+def quickstart_law() -> RateLaw:
+    return law_file(quickstart_fit(), recipe_of(sweep_of(load_study(HERE / "quickstart_short.yaml")), None))
 
 
 if __name__ == "__main__":
-    for path, law in packaged_laws().items():
-        write_json(path, law.model_dump(mode="json", by_alias=True), kind="results")
+    write_json(QUICKSTART, quickstart_law().model_dump(mode="json", by_alias=True), kind="results")
