@@ -22,7 +22,7 @@ PADDING = 15
 MAX_DEPTH = 10
 MAX_ARGUMENTS = 10
 LENGTHS = range(501, 2000)  # tokens of a list that is kept
-TREES = 4096  # drawn at a time; about one in thirty is kept
+TREES = 4096  # drawn at a time; about one in twelve is kept
 
 
 class Level(NamedTuple):
