@@ -272,7 +272,8 @@ def fit_groups(
                 noise = noises[name] if own is None else None
                 fits[name], behind = fit_with_surface(mine, name, noise, step, options, own, runs.settings)
                 surfaces |= {} if behind is None else {group: behind}
-                again[name] = partial(_fit_again, name, noise, options, own, runs.settings)
+                without = partial(_without, own, mine)
+                again[name] = partial(_fit_again, name, noise, options, without, runs.settings)
             except InputError as error:
                 reason = re.sub(rf"^{name}: ", "", str(error), flags=re.IGNORECASE)  # named beside it
                 failed.append(NotFitted(group, name, reason))
@@ -287,13 +288,22 @@ def fit_groups(
 
 
 def _fit_again(
-    approach: str, noise: SeedNoise | None, options: Options, curves: Curves | None, settings: FitSettings, kept: Points
+    approach: str,
+    noise: SeedNoise | None,
+    options: Options,
+    curves_of: Callable[[Points], Curves | None],
+    settings: FitSettings,
+    kept: Points,
 ) -> Fit:
     """The points that are kept, as all of them were fitted: the law alone, with hardly any replicates."""
-    if curves is not None:
-        curves = replace(curves, sizes=[size for size in curves.sizes if size.n_params in kept.n_params])
     fast = replace(options, n_replicates=FEWEST, level=DEFAULTS.level, curve=0)
-    return fit_with_surface(kept, approach, noise, None, fast, curves, settings)[0]
+    return fit_with_surface(kept, approach, noise, None, fast, curves_of(kept), settings)[0]
+
+
+def _without(curves: Curves | None, points: Points, kept: Points) -> Curves | None:
+    """A study's curves without the sizes of `points` that are not kept; None without such curves."""
+    gone = np.setdiff1d(points.n_params, kept.n_params)
+    return curves and replace(curves, sizes=[size for size in curves.sizes if size.n_params not in gone])
 
 
 def _part(step: Callable[[float], None], place: int, n_parts: int, share: float) -> None:

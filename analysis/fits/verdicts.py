@@ -72,8 +72,13 @@ def judge(
     if result.a.value is None:
         why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
         return believed_to(0.0, (f"N_opt is not identified: {why}",))
-    cost = cost_of(points)
-    evidence = _of_surface(behind) if isinstance(behind, ParametricFit) else _of_line(result, points, behind, progress)
+    try:
+        cost = cost_of(points)
+        evidence = (
+            _of_surface(behind) if isinstance(behind, ParametricFit) else _of_line(result, points, behind, progress)
+        )
+    except InputError as error:
+        return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
     if not _is_size(evidence.law(high)):
         return believed_to(0.0, ("N_opt is not identified: no size is optimal at the largest compute",))

@@ -72,7 +72,9 @@ def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compar
         parts += predictions(fits.results) + [
             rows_table(shown_rows(table)) for table in map(comparison_table, compared) if table.rows
         ]
-        lines = [comparison.reason for comparison in compared if comparison.reason]
+        laws = [min(mine, key=_doubt) for group in reading.groups if (mine := fits.of(group))]
+        lines = [f"{law.group}: {first_reasons([law], ())[0]}" for law in laws[:MOST_GROUPS]]
+        lines += [comparison.reason for comparison in compared if comparison.reason]
         lines += _without_law([failure for failure in fits.failed if failure.group not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
     parts = [

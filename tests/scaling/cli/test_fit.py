@@ -616,6 +616,7 @@ def test_of_groups_that_reach_less_the_table_says_what_its_compute_is_and_losses
     arguments = [path, "--replicates", "40", "--approach", "parametric"]
     text = fit(*arguments, "--predict", "1e9,1e10")
     assert "FLOP (6nd), the largest that all groups reached\n" in text
+    assert all(f"\n{arch}: parametric: " in text for arch in ("one", "other")), "why each is believed or not"
     assert "one: parametric: predicted loss" in text and "other: parametric: predicted loss" in text
     assert "4 times the largest that all groups reached" in fit(*arguments, "--at", "4.8e20")
 
