@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperOption
+
+from arch.errors import InputError
 
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
 ]
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice, of which the last would count without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                raise InputError(f"{option.opts[0]}: given {times} times, and the last alone would count: give it once")
+        return super().parse_args(ctx, args)
+
+
+class Application(typer.Typer):
+    """An application of such commands."""
+
+    def command(self, *names: Any, **settings: Any) -> Any:
+        return super().command(*names, **{"cls": Command} | settings)
 
 
 def _show_version(is_asked: bool) -> None:
@@ -26,10 +48,10 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def application(about: str, group: Any = None) -> typer.Typer:
+def application(about: str, group: Any = None) -> Application:
     """An application without commands, with --version, -h and --help; group: the class that has its commands. typer's
     own colours and panels take longer to import than everything else of a help."""
-    app = typer.Typer(
+    app = Application(
         cls=group,
         rich_markup_mode=None,
         add_completion=False,

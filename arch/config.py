@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -193,6 +194,11 @@ class ModelConfig:
             layers.append((kinds[arch], count[arch]))
             count[arch] += 1
         return layers
+
+    def n_recomputed(self, share: float) -> int:
+        """The layers, the first ones, whose activations are computed again where this share of them is asked for:
+        rounded up."""
+        return math.ceil(round(share * self.n_layers, 6))
 
     @property
     def constant_state(self) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -108,8 +109,9 @@ def claims(design: str, kind: str, seed: int) -> Iterator[Claimed]:
         return Claimed(design, kind, what, round(claim.reach), right, promised, claim.believed, claim.against)
 
     with suppress(InputError):
-        law = approaches.fit(points, "isoflop", at=at, n_replicates=40)
-        yield from (of(claim, "N_opt, isoFLOP", _is_n_opt(claim, world)) for claim in judge(law, points).claims)
+        fitted = partial(approaches.fit, approach="isoflop", at=at, n_replicates=40)
+        judged = judge(fitted(points), points, fitted)
+        yield from (of(claim, "N_opt, isoFLOP", _is_n_opt(claim, world)) for claim in judged.claims)
     try:
         surface = fit_parametric(points, n_replicates=0)
         result = parametric_result(surface, at=at)

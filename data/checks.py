@@ -1,6 +1,7 @@
 """What making a corpus would refuse, as far as a quick look without writing can say.
 
-The text is read up to its first document, its size comes from the files' sizes, and tokens are never counted.
+The text is read up to its first document, its size comes from the files' sizes (of compressed ones up to UNPACKED by
+decompressing them), and tokens are never counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from arch.errors import InputError
 from data.corpus import Corpus, LabelledCorpus, is_of
 from data.files import read_manifest
 from data.labelled import LabelledSet, is_set
-from data.labelled_sources import facts_of
+from data.labelled_sources import check_set
 from data.left_out import left_out
 from data.settings import CorpusSettings, Stream, shown_source
 from data.sources.documents import Counts
@@ -25,6 +26,7 @@ from data.tokenizer.ranks import rank_files
 from data.vocabulary import IDS, TRAINED
 
 LOOKED_AT = 1 << 26  # bytes of a source that are read to find its first document
+UNPACKED = 1 << 25  # bytes of compressed files that are decompressed to know the size of their text: some seconds
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def check_text(settings: CorpusSettings) -> list[str]:
     has no `text_key`. Returns a line where the little that is read here does not decide it."""
     lines = list[str]()
     if settings.labelled:
-        facts_of(settings.labelled)
+        check_set(settings.labelled)
         return lines
     for stream in settings.streams:
         check_source(stream.source)
@@ -98,7 +100,7 @@ def check_tokenizer(name: str, fetch: bool) -> list[str]:
 
 
 def sizes_of(settings: CorpusSettings) -> dict[str, Size | None]:
-    """Of each stream, by its name; None where compressed files hide it. Raises InputError as check_source does."""
+    """Of each stream, by its name; None where it is not known quickly. Raises InputError as check_source does."""
     return {stream.name: _size_of(stream, settings.tokenizer) for stream in settings.streams}
 
 
@@ -108,7 +110,7 @@ def _size_of(stream: Stream, tokenizer: str) -> Size | None:
         return None
     for name in stream.source:
         source = find(name)
-        sizes = source.sizes()
+        sizes = source.sizes(UNPACKED) if isinstance(source, Files) else source.sizes()
         if sizes is None:
             return None
         n_bytes += sum(sizes)

@@ -175,7 +175,7 @@ def prepare(
     directory = Path(directory)
     if settings.labelled:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        return LabelledCorpus(make_set(settings.labelled, directory))
+        return LabelledCorpus(make_set(settings.labelled, directory, progress or (lambda *_: None)))
     bundled = _bundled(settings, directory)
     if bundled is not None and not text:
         return bundled

@@ -1,33 +1,41 @@
-"""The labelled sets that a study file can name as corpus.source: NAME, or NAME:REST; `labelled:FOLDER` is one that is
-there. A maker is called with the rest of the name and the folder that the set goes to."""
+"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, a set
+that is there."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arch.errors import InputError
+from data.arena import TASKS
 from data.files import fsync_dir
 from data.labelled import Facts, LabelledSet
 
+if TYPE_CHECKING:
+    from data.splitting import Progress
+
 FOLDER = "labelled"
-MAKERS: dict[str, Callable[[str, Path], LabelledSet]] = {}
-FACTS: dict[str, Facts] = {}  # of every set of a maker, known before it is made
 
 
 def names_set(source: str) -> bool:
     """Whether a source is a labelled set."""
-    return source.partition(":")[0] in (FOLDER, *MAKERS)
+    return source.partition(":")[0] in (FOLDER, *TASKS)
 
 
 def facts_of(source: str) -> Facts:
     """What is known of a labelled set before it is made. Raises InputError where a folder holds none."""
     name, _, rest = source.partition(":")
-    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else FACTS[name]
+    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
 
 
-def make_set(source: str, directory: Path) -> LabelledSet:
+def check_set(source: str) -> None:
+    """Raise InputError where a set, or what it is made of, is not there. Nothing is read."""
+    name, _, rest = source.partition(":")
+    _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
+
+
+def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
     """The set at `directory`, made there, or copied, where it is missing. Raises InputError where another is there."""
     name, _, rest = source.partition(":")
     if (directory / "manifest.json").exists():
@@ -40,7 +48,7 @@ def make_set(source: str, directory: Path) -> LabelledSet:
             raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
         return there
     if name != FOLDER:
-        return MAKERS[name](rest, directory)
+        return TASKS[name].write(source, directory, progress)
     temporary, origin = directory.with_name(f".{directory.name}.tmp"), LabelledSet(Path(rest).expanduser(), verify=True)
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(origin.directory, temporary)

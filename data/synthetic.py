@@ -9,9 +9,9 @@ Recall (`mqar_batch`): key-value pairs, then the keys again; only a memory of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
-from math import gcd
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +38,25 @@ def mix64(x: Word) -> Word:
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
+
+
+class Draws:
+    """A stream of seeded random integers, of one key: (seed, a number, ..)."""
+
+    def __init__(self, *key: int) -> None:
+        self._key = 0
+        for part in key:
+            self._key = mix64(mix64(self._key) ^ part)
+        self._n_drawn = 0
+
+    def below(self, n: int | np.ndarray, *shape: int) -> np.ndarray:
+        """int64 [*shape]: integers of 0 .. n - 1, all equally likely to within n / 2^32; n: at most 2^32, a number or
+        an array that broadcasts to the shape."""
+        size = math.prod(shape)
+        counters = np.arange(self._n_drawn, self._n_drawn + size, dtype=np.uint64).reshape(shape)
+        self._n_drawn += size
+        high = mix64(np.uint64(self._key) ^ mix64(counters)) >> np.uint64(32)
+        return (high * np.asarray(n, np.uint64) >> np.uint64(32)).astype(np.int64)
 
 
 def vocabulary(seed: int) -> list[str]:
@@ -182,7 +201,7 @@ def _slots(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
 @cache
 def _power_weights(n: int, percent: int) -> np.ndarray:
     """floor(2^30 i^(percent/100 - 1)) for i = 1 .. n, int64 [n], by exact integer roots: libraries' powers differ."""
-    divisor = gcd(percent, 100)
+    divisor = math.gcd(percent, 100)
     root, power = 100 // divisor, (100 - percent) // divisor
     weights, weight = [], 1 << WEIGHT_BITS
     for i in range(1, n + 1):

@@ -65,6 +65,7 @@ NAMED = (
     (values.Tokens, "integer, as `2e9` or `2B`, or a multiple of N: `20N`"),
     (schema.RatesOfSweep, "list of numbers, or a ladder, or either by size"),
     (values.Rate, "number, or `law`"),
+    (values.Share, "true, false, or a number from 0 to 1"),
     (values.BranchPoints, "list of integers, or of multiples of N"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),
     (jobs_schema.NamedCluster, "text, or a profile"),

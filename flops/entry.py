@@ -90,7 +90,7 @@ class Entry:
     setup(cfg, T): FLOP of products of parameters alone: spent once a pass, however many sequences it holds.
     paper(cfg, T): the bracket of table 1, i.e. training FLOP per token divided by 72 l d^2; None where table 1 has no
     row for the architecture.
-    has_mlp: whether a layer has an MLP, with its norm.
+    has_mlp: whether a layer has an MLP, with its norm. gated_mlp: whether that has a gate, a third matrix.
     state(cfg, T): numbers in one layer's decode state after T tokens of one sequence, name -> size; "state" is one of
     the sequence operation's, in fp32, all others (cache, convolution) are in the activations' dtype. None: unknown.
     state_once(cfg): the same of what the model has once.
@@ -112,6 +112,7 @@ class Entry:
     setup: Callable[[ModelConfig, int], Lines] = no_core
     paper: Callable[[ModelConfig, int], float] | None = None
     has_mlp: bool = True
+    gated_mlp: bool = True
     state: Callable[[ModelConfig, int], dict[str, int]] | None = None
     state_once: Callable[[ModelConfig], dict[str, int]] = nothing
     unseen: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ of a micro-batch, a bytes of an activation.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from arch.config import ModelConfig
 from arch.encoder import reads_both
@@ -34,7 +35,7 @@ def training_memory(
     zero_stage: int = 1,
     world_size: int = 1,
     precision: str = "bf16",
-    recompute: bool = False,
+    recompute: float = 0.0,
     accumulate: bool = False,
     kernels: bool = True,
 ) -> Bytes:
@@ -47,14 +48,15 @@ def training_memory(
     gradients           4N; stages 2 and 3: 4N / W
     gradient_partition  stage 1: 4N / W, the averaged gradients of this process's share
     reduce_bucket       4 bytes for each of min(N, 200 million) elements; stage 3: of a layer's at most
-    gathered            stage 3: a layer's weights, in fp32, and the head's, or a layer's larger half (mixer or MLP)
-                        twice: what it is gathered into, or its gradients
+    gathered            stage 3, of several processes: a layer's weights, in fp32, and the head's, or a layer's larger
+                        half (mixer or MLP) twice: what it is gathered into, or its gradients
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
     optimizer           stage 0: 8N; else 12N / W, Adam's moments and a second copy of the parameters
     autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels of the widest product alone, and
                         of weights that autocast itself copies (of all of a small model, arch/kernel_config.CAST_AHEAD)
-    activations         what autograd keeps of all layers; with `recompute` the layers' inputs alone
-    recomputed_layer    with `recompute`: one layer's activations, made again in the backward pass
+    activations         what autograd keeps of all layers; of the recomputed ones, the first, the inputs alone
+                        (`recompute`: their share of the layers)
+    recomputed_layer    where all layers are recomputed: one layer's activations, made again in the backward pass
     logits              kernels: aV for each of at most 16,384 tokens, two groups of rows; else 4Vn: log-probabilities
     logits_gradient     without kernels: 8Vn, the loss's gradients to and through them, fp32
     loss                kernels: the hidden states, and in bf16 the head's copy
@@ -78,6 +80,8 @@ def training_memory(
         raise InputError(f"training_memory: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}{choice(str(precision), list(PRECISIONS))}")
+    if not 0 <= recompute <= 1:
+        raise InputError(f"training_memory: recompute must be a share of the layers, 0 to 1, not {recompute!r}")
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
@@ -99,15 +103,21 @@ def training_memory(
     layer = max(layers)
     rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
     carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model
-    kept = (kind.n_layers * (carried if recompute else size) for kind, size in zip(cfg.kinds, layers, strict=True))
-    saved = sum(kept) + rest
+    n_recomputed = cfg.n_recomputed(recompute)
+    all_recomputed = n_recomputed == cfg.n_layers
+    whole = Counter(kind.arch for kind, _ in cfg.by_layer[n_recomputed:])  # layers that keep their activations
+    saved = (
+        n_recomputed * carried
+        + sum(whole[kind.arch] * size for kind, size in zip(cfg.kinds, layers, strict=True))
+        + rest
+    )
     copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     # the first layer's backward pass goes through its MLP before its gradients and the embedding's are there
     last = layer - (F * head + of_a_layer) * (share if zero_stage > 1 else 1.0)
     if kernels:
         cached = 2.0 * sum(kind.n_layers * _autocast_copies(kind) for kind in cfg.kinds) * (copies > 0)
-        if copies and not recompute and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
+        if copies and not n_recomputed and zero_stage < 3 and copies <= 2 * CAST_AHEAD:
             cached = copies
         cast = 0.0 if cached == copies else half / 2
         lines |= {"autocast_cache": cached + cast} | by_kernels.loss(cfg, outputs, a)
@@ -115,7 +125,8 @@ def training_memory(
         lines["temporaries"] = max(_temporaries(kind, tokens, a) for kind in cfg.kinds)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
-        left = (layer - 2 * carried if recompute else cached) + cast + lines["temporaries"]
+        cached_whole = cached if not n_recomputed else 2.0 * sum(whole[k.arch] * _autocast_copies(k) for k in cfg.kinds)
+        left = (layer - 2 * carried if all_recomputed else cached_whole * (copies > 0)) + cast + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
         last += cast + lines["temporaries"]
     else:
@@ -123,13 +134,14 @@ def training_memory(
         lines |= {"logits": F * outputs * cfg.n_outputs, "logits_gradient": 2 * F * outputs * cfg.n_outputs}
         # the loss: logits, logits in fp32, log-probabilities; its backward: log-probabilities and two gradients
         forward = lines["autocast_cache"] + saved + (2 * F + a * (a < F)) * outputs * cfg.n_outputs
-        left = 2.0 * head * (copies > 0) if recompute else lines["autocast_cache"]
-        backward = left + saved + 3 * F * outputs * cfg.n_outputs
-    lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
+        copied = head + sum(whole[kind.arch] * _layer_weights(kind) for kind in cfg.kinds)
+        backward = 2.0 * copied * (copies > 0) + saved + 3 * F * outputs * cfg.n_outputs
+    lines |= {"activations": saved, "recomputed_layer": layer if all_recomputed else 0.0}
     held = lines["parameters"] + lines["optimizer"]
     if zero_stage == 3:  # gradients have their places from the start
         held, gradients = held + gradients, 0.0
-        at_loss, in_layer = F * head + of_a_layer, of_a_layer + 2 * half
+        # one process gathers nothing: its partition is the whole weight
+        at_loss, in_layer = (F * head + of_a_layer, of_a_layer + 2 * half) if world_size > 1 else (0.0, 0.0)
         lines["gathered"] = max(at_loss, in_layer)
         forward, backward = forward + at_loss, backward + max(at_loss, in_layer)
         last += in_layer
@@ -161,7 +173,8 @@ def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation
     lines |= {name: passes * sequences * size for name, size in mixer.items()}
     lines["mixer.rotation"] = memory.shared(cfg, context, kernels)
     if entry.has_mlp:
-        by_token = by_kernels.mlp(cfg, a) if kernels else activations.mlp(cfg, a, memory.mlp_tensors)
+        fused = kernels and entry.gated_mlp
+        by_token = by_kernels.mlp(cfg, a) if fused else activations.mlp(cfg, a, memory.mlp_tensors)
         lines["ffn"] = tokens * by_token
     return {name: size for name, size in lines.items() if size}
 

@@ -38,7 +38,7 @@ H200_PEAK = 989.5e12  # FLOP/s, of Times.replayed
 CORE_SOURCE = "steps measured on one core of an AMD EPYC, within a factor of 1.35"
 WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
-UNMEASURED = "; its architecture was not measured: the times are those of the slowest that was"
+UNMEASURED = "; the architecture was not measured: the times are those of the slowest that was"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
 # from a run's end to the first step of the next in the same process: 0.1 to 1.1 s and 0.15 to 0.32 s seen
 NEXT_S = {"GPU": 1.0, "core": 0.2}

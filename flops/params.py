@@ -47,10 +47,10 @@ class ParamCount:
 
 def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
     """Weight matrices of one layer of a kind, name -> size: the token mixer's, and the gated linear unit's 3dg if there
-    is one. No biases."""
+    is one, or 2dg without a gate. No biases."""
     entry, channel = entry_of(cfg.arch), cfg.d_model * cfg.d_ffn
-    ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.has_mlp else {}
-    return entry.matrices(cfg) | ffn
+    names = (*["ffn.gate"] * entry.gated_mlp, "ffn.up", "ffn.down") if entry.has_mlp else ()
+    return entry.matrices(cfg) | dict.fromkeys(names, channel)
 
 
 def layer_params(cfg: ModelConfig) -> dict[str, int]:

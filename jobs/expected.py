@@ -38,9 +38,12 @@ class Expected:
     def __str__(self) -> str:
         if not self.n_runs:
             return "nothing is left to train"
-        known = "; ".join(
-            f"{number} by {basis}" if len(self.basis) > 1 else basis for basis, number in self.basis.items()
-        )
+        heads, more = Counter[str](), list[str]()
+        for basis, number in self.basis.items():
+            head, _, tail = basis.partition("; ")
+            heads[head] += number
+            more += [f"of {counted(number, 'run')} {tail}" if number < self.n_runs else tail] if tail else []
+        known = "; ".join([f"{number} by {head}" if len(heads) > 1 else head for head, number in heads.items()] + more)
         small = f", of {counted(self.n_small, 'small run')} several on each GPU" if self.n_small else ""
         return (
             f"training is expected to take about {duration(self.seconds)} here: {counted(self.n_runs, 'run')}, "

@@ -41,6 +41,7 @@ class ArrayJob:
     longest_s: float = 0.0  # expected of its longest element; 0: of minutes, or as long as the corpus takes
     total_s: float = 0.0  # of all elements
     work_s: float = 0.0  # of all runs: more where some are side by side
+    at_least: bool = False  # whether a part of the work is of unknown length, and these are the least
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,9 @@ def _array(name: str, kind: str, resources: Resources, elements: Sequence[Sequen
     names = tuple(tuple(piece.name for piece in element) for element in elements)
     work_s = sum(piece.seconds for element in elements for piece in element)
     used = replace(resources, at_once=min(resources.at_once, max(map(len, elements))))
-    return ArrayJob(name, kind, used, names, longest_s=max(seconds), total_s=sum(seconds), work_s=work_s)
+    at_least = any(piece.estimate.at_least for element in elements for piece in element)
+    longest, total = max(seconds), sum(seconds)
+    return ArrayJob(name, kind, used, names, longest_s=longest, total_s=total, work_s=work_s, at_least=at_least)
 
 
 def eval_arrays(

@@ -17,7 +17,7 @@ from flops import checkpoint_bytes, count_params, training_memory
 from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
-from scaling.study.cost import memory_bytes
+from scaling.study.cost import memory_bytes, what_fits
 from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.run import RunSpec
 
@@ -38,12 +38,14 @@ NAMED_TASKS = 4  # in a reason; the others are counted
 @dataclass(frozen=True)
 class ResourceEstimate:
     """What some work needs: resources, the seconds that it is expected to take with them, whether the study fixed the
-    time limit, and what the seconds are made of."""
+    time limit, what the seconds are made of, and whether they are the least, as a part of the work is of unknown
+    length: its time limit is the partition's."""
 
     resources: Resources
     seconds: float
     fixed: bool = False
     why: str = ""
+    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,11 @@ class ResourceEstimator:
         reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
         reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
         resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
-        why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(known, tokens)}"
-        return self._checked(
-            f"evaluation of {run.run_id}",
-            self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes),
-        )
+        at_least = len(known) < len(tokens)
+        least = "or more " if at_least else ""
+        why_time = f"{duration(seconds)} {least}a checkpoint to read it and {_tasks(known, tokens)}"
+        estimate = ResourceEstimate(self._shared(resources), seconds, why=why_time, at_least=at_least)
+        return self._checked(f"evaluation of {run.run_id}", self.limited(estimate, asked.minutes))
 
     def single(self, kind: str, asked: ResourceRequest, text_bytes: int | None = None) -> Resources:
         """Corpus and finish: one process, without a GPU. text_bytes: of the corpus; None: unknown."""
@@ -130,10 +132,13 @@ class ResourceEstimator:
         return self._checked(kind, ResourceEstimate(resources, 0.0)).resources
 
     def limited(self, estimate: ResourceEstimate, minutes: int | None = None) -> ResourceEstimate:
-        """With the time limit of its expected seconds, one of LIMITS under the partition's; or with the one given."""
+        """With the time limit of its expected seconds, one of LIMITS under the partition's, or the partition's where
+        they are the least; or with the one given."""
         profile, needed_s = self.profile, START_S + estimate.seconds * self.profile.time_factor
         longest = int(profile.max_hours * 60)
-        if minutes is None:
+        if minutes is None and estimate.at_least:
+            limit = longest
+        elif minutes is None:
             classes = [*(limit for limit in LIMITS if limit < longest), longest]
             limit = next((limit for limit in classes if limit * 60 >= needed_s), longest)
         else:
@@ -232,15 +237,16 @@ class ResourceEstimator:
 
     def _refuse_memory(self, run: RunSpec, most: int) -> None:
         device = device_of(self.profile)
-        world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
+        world, tasks = max(((n * tasks, tasks) for n, tasks in worlds(run, self.profile.nodes, most)), default=(1, 1))
         needed, node = (self._needed(run, world) or 0.0) / 1e9, self.profile.memory_gb_per_node or 0.0
         if self.profile.gpus_per_node:
             limit = f"{FILLED:.0%} of a {device.unit}'s {(device.memory_bytes or 0.0) / 1e9:,.0f} GB may be filled"
         else:
             limit = f"a node of the cluster has {node:,g} GB"
+        advice = what_fits(run, world, self.profile.gpus_per_node > 0, self._most_bytes(tasks) or 0.0)
         raise InputError(
             f"{run.run_id} does not fit: {needed:,.3g} GB for each of {counted(world, 'process', 'processes')}, "
-            f"and {limit}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
+            f"and {limit}: {advice}"
         )
 
     def _cpus(self, run: RunSpec, tasks: int, asked: ResourceRequest) -> int:

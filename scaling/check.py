@@ -59,7 +59,7 @@ TORCH = str(Path(torch.__file__).parent)
 OWN = tuple(str(Path(__file__).parents[1] / folder) + "/" for folder in ("arch", "flops", "scaling"))
 DEEPEST = 16  # layers of a model that is checked before a study trains
 LARGEST = 5_000_000  # its parameters, where its options need the width of the study
-STEP, OFF = 1e-4, 0.01  # of parameters, in units of their size; how far a gradient may be from the difference in loss
+STEP, OFF = 1e-5, 0.01  # of parameters, in units of their size; how far a gradient may be from the difference in loss
 GROUPS = 8  # of layers, whose parameters step together
 
 

@@ -19,7 +19,7 @@ from arch.outside import import_allowed
 from .classify import Classify
 from .lmeval import ruler, sets
 from .lmeval.rows import show_layout
-from .lmeval.task import LmEvalTask, NamedTask
+from .lmeval.task import LmEvalTask, NamedTask, require
 from .losses import WIKITEXT, Extrapolate, Perplexity, Validation
 from .niah.settings import VARIANTS
 from .niah.task import Niah
@@ -84,13 +84,7 @@ ENTRIES: dict[str, Entry] = {
         for name, task in sets.TASKS.items()
     },
 }
-NAMED = Entry(
-    NamedTask,
-    "any other task or group of lm-eval by its name there",
-    "lm_eval/",
-    "lm_eval/DATASET/CONFIG/SPLIT.jsonl below the data folder (no CONFIG where the data set has none), a JSON object a "
-    "line with the hub's columns; `scaling eval fetch FOLDER --tasks lm_eval:NAME` writes it",
-)
+NAMED = Entry(NamedTask, "any other task or group of lm-eval by its name there", "lm_eval/")
 RULER = Entry(
     ruler.Ruler,
     "RULER, or a task of its 13, at lengths of 1,024 to 8,192 tokens or those of its settings",
@@ -188,4 +182,9 @@ def layout_of(name: str) -> str:
     entry = entry_of(name)
     if entry is None:
         raise InputError(f"task {name!r} is from another package: its own module says what it reads")
+    if entry is NAMED:
+        require(name)
+        from .lmeval import named
+
+        return named.show_layout(name.partition(":")[2])
     return entry.layout + (f"\n{show_layout(sets.TASKS[name].data)}" if name in sets.TASKS else "")

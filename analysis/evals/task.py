@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
+from data.sources.published import layout
 from scaling.study.file import validate
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TaskContext:
                 )
             path = self.data / path
         if not path.exists():
-            raise MissingData(f"{task}: {path} does not exist: {remedy}")
+            raise MissingData(f"{task}: {path} does not exist: {remedy}{layout(str(path))}")
         return path
 
     def fetched_file(self, task: str, name: str, fetch: str) -> Path:

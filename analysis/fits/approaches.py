@@ -45,6 +45,7 @@ ALL, CHECKS = "all", "checks"  # the name of all approaches; of the step after t
 MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
+FEWEST = 40  # replicates of an interval of the default level
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
 CURVE = 33  # C at which figures draw a law
 Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
@@ -257,7 +258,7 @@ def fit_groups(
             from analysis.fits.budgets import has_budgets
 
             points[ISOFLOP] = budgets if has_budgets(budgets) else whole[group]
-        fits: dict[str, Fit] = {}
+        fits, again = dict[str, Fit](), dict[str, Callable[[Points], Fit]]()
         for name in sorted(approaches, key=lambda approach: approach != PARAMETRIC):  # whose reasons say most
             own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
             if isinstance(own, str):
@@ -271,6 +272,8 @@ def fit_groups(
                 noise = noises[name] if own is None else None
                 fits[name], behind = fit_with_surface(mine, name, noise, step, options, own, runs.settings)
                 surfaces |= {} if behind is None else {group: behind}
+                without = partial(_without, own, mine)
+                again[name] = partial(_fit_again, name, noise, options, without, runs.settings)
             except InputError as error:
                 reason = re.sub(rf"^{name}: ", "", str(error), flags=re.IGNORECASE)  # named beside it
                 failed.append(NotFitted(group, name, reason))
@@ -279,9 +282,28 @@ def fit_groups(
             fitted = points[name]
             assert fitted is not None
             step = partial(_part, partial(progress, group, CHECKS), place, len(fits))
-            verdict = judge(fits[name], fitted, surfaces.get(group) if name == PARAMETRIC else None, step)
+            verdict = judge(fits[name], fitted, surfaces[group] if name == PARAMETRIC else again[name], step)
             results.append(replace(fits[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
+
+
+def _fit_again(
+    approach: str,
+    noise: SeedNoise | None,
+    options: Options,
+    curves_of: Callable[[Points], Curves | None],
+    settings: FitSettings,
+    kept: Points,
+) -> Fit:
+    """The points that are kept, as all of them were fitted: the law alone, with hardly any replicates."""
+    fast = replace(options, n_replicates=FEWEST, level=DEFAULTS.level, curve=0)
+    return fit_with_surface(kept, approach, noise, None, fast, curves_of(kept), settings)[0]
+
+
+def _without(curves: Curves | None, points: Points, kept: Points) -> Curves | None:
+    """A study's curves without the sizes of `points` that are not kept; None without such curves."""
+    gone = np.setdiff1d(points.n_params, kept.n_params)
+    return curves and replace(curves, sizes=[size for size in curves.sizes if size.n_params not in gone])
 
 
 def _part(step: Callable[[float], None], place: int, n_parts: int, share: float) -> None:

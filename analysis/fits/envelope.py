@@ -92,6 +92,7 @@ POINTS_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
 HULL_ESTIMAND = "the runs that no straight line of two others in log loss over log compute lies below"
+ONE_SIZE = "there is one size: its curve is not the lowest loss of several"
 CURVED = "a pure power law does not describe this curve"
 NO_SEEDS = "none: no replicate seeds"
 UNTESTED = "there are no replicate seeds to tell a bend from noise"
@@ -138,8 +139,10 @@ def fit_envelope(
     curves = curves or Curves.of_points(points, noise)
     # an architecture's interval does not depend on its neighbours
     laws, part = envelope_laws(curves, settings, (settings.seed, *points.group.encode()))
-    spans = [law.range for law in laws if law.range is not None]
     sizes = near_as_one(curves.sizes, settings.near_sizes)
+    if len(sizes) == 1:  # as while the first size of a study trains
+        laws = (*laws[:2], Law(L_OPT, reason=ONE_SIZE))
+    spans = [law.range for law in laws if law.range is not None]
     centre = math.sqrt(math.prod(spans[0])) if spans else 0.0
     middle = [_checked(Optimum(centre, *(law.at(centre) for law in laws)), curves, sizes)] if spans else []
     optima, drawn = ([_checked(_optimum(laws, c), curves, sizes) for c in computes] for computes in (at, curve))

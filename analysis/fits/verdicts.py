@@ -25,11 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.fit import ENVELOPE, FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
+from analysis.fits.fit import FAILED, N_OPT, NEAR, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
 from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import (
-    LEVEL,
     Forecast,
     Rehearsal,
     Rehearsed,
@@ -53,7 +52,7 @@ Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
 @dataclass(frozen=True)
 class Evidence:
     """What the checks of an approach need: its law through all points; by name, the laws without each size (None where
-    nothing is identified); its rehearsal, or why there is none, and the leverage at C."""
+    nothing is identified), by the same settings; its rehearsal, or why there is none, and the leverage at C."""
 
     law: Law
     without: tuple[tuple[str, Law | None], ...]
@@ -64,23 +63,26 @@ class Evidence:
 def judge(
     result: Fit,
     points: Points,
-    surface: ParametricFit | None = None,
+    behind: ParametricFit | Callable[[Points], Fit],
     progress: Callable[[float], None] = lambda share: None,
 ) -> Verdict:
     """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for. points:
-    what was fitted; surface: of the parametric approach; progress: called with the share that is done."""
+    what was fitted; behind: the surface of the parametric approach, or of the others how any of the points are fitted
+    by the same settings; progress: called with the share that is done."""
     if result.a.value is None:
         why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
         return believed_to(0.0, (f"N_opt is not identified: {why}",))
     try:
         cost = cost_of(points)
-        evidence = _of_surface(surface) if surface else _of_crossings(result.approach, points, cost, progress)
+        evidence = (
+            _of_surface(behind) if isinstance(behind, ParametricFit) else _of_line(result, points, behind, progress)
+        )
     except InputError as error:
         return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
     if not _is_size(evidence.law(high)):
         return believed_to(0.0, ("N_opt is not identified: no size is optimal at the largest compute",))
-    beyond = [optimum.flops for optimum in result.optima if optimum.flops > high]
+    beyond = [optimum.flops for optimum in result.optima if optimum.flops > high * NEAR]
     computes = dict.fromkeys((high, *(c for c in beyond if _is_size(evidence.law(c)))))
     claims = tuple(_claim(result, points, c, evidence, cost) for c in computes)
     if not claims[0].believed:
@@ -101,7 +103,7 @@ def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost
     reach = max(c / result.range[1], 1.0)
     n_opt = evidence.law(c)
     d_opt = c / float(cost.per_token(n_opt))
-    rehearsed = _rehearsed(evidence.rehearsal, reach, evidence.leverage(c))
+    rehearsed = _rehearsed(evidence, c, reach)
     error = math.log(rehearsed.value) if rehearsed.state == PASSED and rehearsed.value else 0.0
     limit = math.exp(math.sqrt(max(math.log(RIGHT) ** 2 - error**2, 0.0)))
     without = [(name, None if law is None else law(c)) for name, law in evidence.without]
@@ -217,11 +219,12 @@ def _fits(result: Fit | None) -> Check:
     return Check("fits", state, p, MISFIT, f"the points {verb} {what} (p = {p:.2g}, limit {MISFIT})")
 
 
-def _rehearsed(rehearsal: Rehearsal | str, reach: float, leverage: float) -> Check:
+def _rehearsed(evidence: Evidence, c: float, reach: float) -> Check:
+    rehearsal = evidence.rehearsal
     why = rehearsal if isinstance(rehearsal, str) else rehearsal.reason(reach)
     if why or isinstance(rehearsal, str):
         return Check("rehearsed", NOT_DONE, None, RIGHT, why or "")
-    factor = math.exp(float(rehearsal.half_width(reach, leverage)))
+    factor = math.exp(float(rehearsal.half_width(reach, evidence.leverage(c))))
     words = (
         f"rehearsed at {rehearsal.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit {RIGHT:g})"
     )
@@ -271,40 +274,27 @@ def _n_opt(surface: Surface, cost: Cost) -> Law:
     return at
 
 
-def _of_crossings(approach: str, points: Points, cost: Cost, progress: Callable[[float], None]) -> Evidence:
+def _of_line(
+    result: Fit, points: Points, fitted: Callable[[Points], Fit], progress: Callable[[float], None]
+) -> Evidence:
     """Of crossings of neighbouring sizes (envelope), or of the minima of budgets (isoFLOP)."""
-    fitted = _envelope if approach == ENVELOPE else _isoflop
-    law, c, n_params = fitted(points, cost)
     without: list[tuple[str, Law | None]] = []
     groups = size_groups(points)
     for i, (name, mine) in enumerate(groups):
         progress((1 + i) / (1 + len(groups)))
         try:
-            without.append((name, fitted(points.take(~mine), cost)[0]))
+            without.append((name, _line(fitted(points.take(~mine)))))
         except InputError:
             without.append((name, None))
-    return Evidence(law, tuple(without), *rehearse_line(N_OPT, c, n_params))
+    if result.isoflop is not None:
+        optima = [(minimum.c, minimum.n_params or 0.0) for minimum in result.isoflop.used]
+    else:
+        pairs = result.envelope.pairs if result.envelope is not None else ()
+        optima = [(pair.c, pair.n_params) for pair in pairs if pair.c is not None and pair.beyond == 0]
+    rehearsal = rehearse_line(N_OPT, [c for c, _ in optima], [n_params for _, n_params in optima])
+    return Evidence(_line(result), tuple(without), *rehearsal)
 
 
-def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    from analysis.fits.isoflop import fit_isoflop
-
-    fit = fit_isoflop(points, cost, n_replicates=2)
-    law, used = fit.law(N_OPT), fit.isoflop.used if fit.isoflop else ()
-    sizes = [minimum.n_params or 0 for minimum in used]
-    return lambda c: law.at(c).value or math.nan, [minimum.c for minimum in used], sizes
-
-
-def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    from analysis.fits.crossings import crossed, crossing_laws, find_crossings
-    from analysis.fits.seeds import size_curves
-
-    curves = size_curves(points)
-    ends = math.log(float(points.flops.min())), math.log(float(points.flops.max()))
-    crossings = find_crossings(curves, ends)
-    law = crossing_laws(crossings, None, LEVEL)[0]
-    if not law.identified:
-        raise InputError(law.reason)
-    inside = [crossing for crossing in crossed(crossings) if crossing.beyond == 0]
-    sizes = [math.exp(crossing.middle("n_params")) for crossing in inside]
-    return lambda c: law.at(c).value or math.nan, [math.exp(crossing.at) for crossing in inside], sizes
+def _line(fit: Fit) -> Law:
+    law = fit.law(N_OPT)
+    return lambda c: law.at(c).value or math.nan

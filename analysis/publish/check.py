@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.publish.derived import derived
 from analysis.publish.write import made_with
 from analysis.source.published import Published
-from data.files import MANIFEST, read_json, unsealed
+from data.files import MANIFEST, unsealed
 
 if TYPE_CHECKING:
     from scaling.study.run import RunSpec
@@ -23,7 +23,7 @@ ROUNDED = "same but for rounding"  # as another Python, numpy or processor makes
 ROUNDING = 1e-9  # of a number
 
 
-def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
+def check(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
     """By file its state, for a study that was loaded from its folder: tables are checked by their checksums, what
     follows from them is made again. Raises InputError for a damaged folder."""
     assert study.published is not None
@@ -32,15 +32,6 @@ def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
     for name, content in derived(study, runs, source).items():
         states[name] = compared(study.published / name, content)
     return states | _unlisted(study.published)
-
-
-def check_against(folder: Path, made: Path) -> dict[str, str]:
-    """By file how the publication in `folder` differs from that of its study just made in `made`."""
-    files, published = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
-    states = {name: compared(folder / name, (made / name).read_bytes()) for name in files}
-    return (
-        states | {name: "is of no file of the study now" for name in published if name not in files} | _unlisted(folder)
-    )
 
 
 def _unlisted(folder: Path) -> dict[str, str]:

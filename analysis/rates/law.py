@@ -1,6 +1,6 @@
 """From a sweep's runs to LR(N, D, batch) of each architecture, by weighted least squares on its cells' best rates; and
-why an architecture has no law. All architectures share the noise of a run and the scatter of best rates around their
-laws, and where asked the slopes that a test does not tell apart.
+why an architecture has no law. All architectures share the scatter of best rates around their laws, the noise of a run
+where a test does not tell theirs apart, and where asked the slopes that it does not.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from analysis.fits.noise import SeedNoise
+from analysis.fits.noise import SeedNoise, equal_parts
 from arch.amounts import count, counted
 from arch.errors import InputError
 from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, LeftOut, Misfit, RateLaw, Recipe, Term
 
 from .cell import Cell, Cubic, Fitted, RatePoint, cubic_of, excess_of, fit_cell
 
+Noise = Mapping[str, SeedNoise]  # by architecture
 LEVEL = 0.95
 MIN_SIZES = 3
 FAR_APART = 1.5  # factor by which two horizons, or batches, of one size must differ to determine a term
 MISFIT = 1e-3  # chance of the scatter of an architecture's cells beside that of the others, below which it has no law
 DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 APART = 0.05  # chance of slopes that differ so much, below which architectures keep slopes of their own
+LITTLE = 0.003  # of the loss: what a rate may cost
 FAR = 4.0  # times the tokens of all cells of the other sizes: how far a size left out is predicted
 
 
 @dataclass(frozen=True)
 class RatesFit:
     """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
-    of a run's log loss around its cell's parabola, pooled over all cells, None where no cell has an optimum; alike: by
+    of a run's log loss around its cell's parabola, by architecture, empty where no cell has an optimum; alike: by
     term, where slopes were to be shared, the chance that those of the architectures differ as they do where they are
     one: shared from APART on."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
-    noise: SeedNoise | None
+    noise: Noise
     input_hash: str
     alike: dict[Term, float] = field(default_factory=dict)
 
@@ -77,7 +79,7 @@ def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = (), share: 
         except InputError as error:
             why[arch] = str(error)
     rows = sorted(json.dumps(astuple(point)) for point in points)
-    fit = RatesFit(cells, {}, why, None, hashlib.sha256("\n".join(rows).encode()).hexdigest())
+    fit = RatesFit(cells, {}, why, {}, hashlib.sha256("\n".join(rows).encode()).hexdigest())
     if all(cell.fitted is None for cell in cells):
         return fit
     try:
@@ -106,14 +108,13 @@ def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
     if not fit.laws:
         reasons = "; ".join(f"{arch}: {why}" for arch, why in fit.without_law.items())
         raise InputError(f"no architecture has a law of its learning rate: {reasons}")
-    assert fit.noise is not None
     return RateLaw(
         recipe=recipe,
-        noise={"sd": fit.noise.s, "dof": fit.noise.df},
+        noise={arch: {"sd": of_arch.s, "dof": of_arch.df} for arch, of_arch in fit.noise.items()},
         laws=fit.laws,
         without_law=fit.without_law,
         alike=fit.alike,
-        cells=[_cell_row(cell, fit.noise) for cell in fit.cells],
+        cells=[_cell_row(cell, fit.noise[cell.arch]) for cell in fit.cells],
         inputs_sha256=fit.input_hash,
     )
 
@@ -134,15 +135,28 @@ def _cell_row(cell: Cell, noise: SeedNoise) -> dict[str, Any]:
     }
 
 
-def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> SeedNoise:
-    """The noise of a run, pooled over all cells. Raises InputError where nothing was repeated."""
-    fitted = [cell.fitted for cell in cells if cell.fitted is not None]
-    dof = sum(fit.dof for fit in fitted) - sum(cubic.unit_se > 0 for cubic in cubics.values())
-    if dof < 1:
+def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
+    """The noise of a run of each architecture, pooled over its cells and over architectures that a test does not tell
+    apart (equal_parts); an architecture without a degree of freedom has that of all. Raises InputError where nothing
+    was repeated."""
+    rss, dof = dict[str, float](), dict[str, int]()
+    for arch, cubic in cubics.items():
+        fitted = [cell.fitted for cell in cells if cell.arch == arch and cell.fitted is not None]
+        rss[arch] = sum(fit.rss for fit in fitted)
+        dof[arch] = max(0, sum(fit.dof for fit in fitted) - (cubic.unit_se > 0))
+
+    def pool(archs: Sequence[str]) -> SeedNoise:
+        n = sum(dof[arch] for arch in archs)
+        return SeedNoise(math.sqrt(sum(rss[arch] for arch in archs) / n), n)
+
+    known = [arch for arch, n in dof.items() if n]
+    if not known:
         raise InputError(
             "the errors of the best rates are unknown: give every cell more than three rates, or a second seed"
         )
-    return SeedNoise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof)
+    parts = equal_parts([rss[arch] / dof[arch] for arch in known], [dof[arch] for arch in known])
+    pools = {known[i]: pool([known[j] for j in part]) for part in parts for i in part}
+    return {arch: pools.get(arch) or pool(known) for arch in cubics}
 
 
 def lacking(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> str | None:
@@ -224,12 +238,13 @@ class System:
     se: np.ndarray
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], terms: Sequence[Term], noise: SeedNoise) -> System:
+    def of(cls, cells: Sequence[Cell], terms: Sequence[Term], noise: Noise) -> System:
         logs = _logs(cells, terms)
         centre, fitted = logs.mean(0), _fitted(cells)
         design = np.column_stack([np.ones(len(cells)), logs - centre])
-        y, se = (np.array([getattr(fit, name) for fit in fitted]) for name in ("log_rate", "unit_se"))
-        return cls(tuple(cells), tuple(terms), centre, design, y, noise.s * se)
+        y = np.array([fit.log_rate for fit in fitted])
+        se = np.array([noise[cell.arch].s * fit.unit_se for cell, fit in zip(cells, fitted, strict=True)])
+        return cls(tuple(cells), tuple(terms), centre, design, y, se)
 
     @property
     def dof(self) -> int:
@@ -278,7 +293,7 @@ class Joint:
         return Line(line.coefficients[at], line.covariance[np.ix_(at, at)], line.chi2)
 
 
-def _alike(systems: Mapping[str, System], noise: SeedNoise) -> dict[Term, float]:
+def _alike(systems: Mapping[str, System], noise: Noise) -> dict[Term, float]:
     """By term, the chance that slopes of its architectures differ as they do where they are one: an F test of what
     sharing it adds to the weighted squares, at the scatter of laws that share nothing."""
     own = Joint.of(systems).system
@@ -288,7 +303,8 @@ def _alike(systems: Mapping[str, System], noise: SeedNoise) -> dict[Term, float]
         n_more = sum(term in system.terms for system in systems.values()) - 1
         if n_more > 0:
             rise = Joint.of(systems, [term]).system.fit(scatter).chi2 - own.fit(scatter).chi2
-            chances[term] = float(stats.f.sf(max(rise, 0.0) / n_more, n_more, min(own.dof, noise.df)))
+            dof = min(own.dof, *(noise[arch].df for arch in systems))
+            chances[term] = float(stats.f.sf(max(rise, 0.0) / n_more, n_more, dof))
     return chances
 
 
@@ -304,7 +320,7 @@ def _fitted(cells: Sequence[Cell]) -> list[Fitted]:
 
 
 def _laws(
-    systems: Mapping[str, System], shared: Sequence[Term], cubics: Mapping[str, Cubic], noise: SeedNoise
+    systems: Mapping[str, System], shared: Sequence[Term], cubics: Mapping[str, Cubic], noise: Noise
 ) -> dict[str, ArchLaw]:
     """The law of each architecture; the slopes of the terms of `shared` are one for all.
 
@@ -319,9 +335,10 @@ def _laws(
     joint = Joint.of(systems, shared)
     whole = joint.system
     scatter = _scatter([whole], whole.dof)
-    line, quantile = whole.fit(scatter), float(stats.t.ppf(0.5 + LEVEL / 2, min(whole.dof, noise.df)))
+    line = whole.fit(scatter)
     moved = [
-        whole.fit(scatter, _per_cubic(whole, arch)).coefficients * noise.s * cubics[arch].unit_se for arch in systems
+        whole.fit(scatter, _per_cubic(whole, arch)).coefficients * noise[arch].s * cubics[arch].unit_se
+        for arch in systems
     ]
     line = replace(line, covariance=line.covariance + sum(np.outer(move, move) for move in moved))
     groups = [systems] if shared else [{arch: system} for arch, system in systems.items()]
@@ -337,10 +354,10 @@ def _laws(
             coefficients=own.coefficients.tolist(),
             covariance=own.covariance.tolist(),
             scatter=scatter,
-            quantile=quantile,
+            quantile=float(stats.t.ppf(0.5 + LEVEL / 2, min(whole.dof, noise[arch].df))),
             level=LEVEL,
             ranges={term: _ends([getattr(cell, term) for cell in system.cells]) for term in TERMS},
-            curvature=_curvature(system.cells, noise, cubics[arch]),
+            curvature=_curvature(system.cells, noise[arch], cubics[arch]),
             misfit=Misfit(chi2=chi2, dof=system.dof, p=float(stats.chi2.sf(chi2, system.dof))),
             left_out_size=[row for name, row in left_out if name == arch],
             left_out_far=[row for name, row in far if name == arch],
@@ -373,9 +390,10 @@ def _scatter(systems: Sequence[System], dof: int) -> float:
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
 
 
-def _bent(systems: Mapping[str, System], noise: SeedNoise) -> dict[str, str]:
+def _bent(systems: Mapping[str, System], noise: Noise) -> dict[str, str]:
     """The architectures whose cells lie further from a law than their errors and the scatter of all others explain (an
-    F test at MISFIT), and why their runs shall not follow it.
+    F test at MISFIT) and lose more than LITTLE of the loss by what the other sizes say, and why their runs shall not
+    follow it.
 
     A run that has not yet left the plateau at its start learns fastest at a very different rate, and one such cell
     among six bends a law by far. Which cells are right is not known: the majority may be wrong, where only the longest
@@ -388,20 +406,16 @@ def _bent(systems: Mapping[str, System], noise: SeedNoise) -> dict[str, str]:
             continue
         scatter = _scatter(others, dof)
         p = float(stats.f.sf(system.fit(scatter).chi2 / system.dof, system.dof, dof))
-        if p < MISFIT:
-            rows = [row for _, row in _left_out({arch: system}, (), noise, scatter)]
-            worst = max(rows, key=lambda cell: abs(cell.ln_error) / cell.sd, default=None)
+        rows = [row for _, row in _left_out({arch: system}, (), noise, scatter)] if p < MISFIT else []
+        if any(row.excess > LITTLE for row in rows):
+            worst = max(rows, key=lambda row: row.excess)
             most = (
-                ""
-                if worst is None
-                else (
-                    f", most of all {worst.size} at {count(worst.n_tokens)} tokens, whose best rate is "
-                    f"{math.exp(-worst.ln_error):.2g} times what the other sizes say"
-                )
+                f"{worst.size} at {count(worst.n_tokens)} tokens, whose best rate is {math.exp(-worst.ln_error):.2g} "
+                f"times what the other sizes say: theirs costs {worst.excess:.1%} of its loss"
             )
             reasons[arch] = (
-                f"its cells contradict each other (chance {p:.1g}){most}: short runs may not have left their first "
-                f"plateau: sweep longer runs, or write rates into overrides.by_run"
+                f"its cells contradict each other (chance {p:.1g}), most of all {most}: short runs may not have left "
+                f"their first plateau: sweep longer runs, or write rates into overrides.by_run"
             )
     return reasons
 
@@ -431,7 +445,7 @@ def _curvature(cells: Sequence[Cell], noise: SeedNoise, cubic: Cubic) -> Curvatu
 
 
 def _left_out(
-    systems: Mapping[str, System], shared: Sequence[Term], noise: SeedNoise, scatter: float, times: float = 0.0
+    systems: Mapping[str, System], shared: Sequence[Term], noise: Noise, scatter: float, times: float = 0.0
 ) -> list[tuple[str, LeftOut]]:
     """For the cells of each size the prediction of the laws of the other sizes, by architecture; what its rate would
     cost is read off the cell's own curve. times: by those cells alone that have at most 1 / times the cell's tokens.
@@ -450,9 +464,8 @@ def _left_out(
         whole = joint.system.fit(scatter)
         for cell in cells:
             if cell.size == size and cell.arch in rest and n_tokens in (0, cell.n_tokens):
-                rows.append(
-                    (cell.arch, _predicted(cell, rest[cell.arch], joint.line_of(whole, cell.arch), noise, scatter))
-                )
+                line = joint.line_of(whole, cell.arch)
+                rows.append((cell.arch, _predicted(cell, rest[cell.arch], line, noise[cell.arch], scatter)))
     return rows
 
 

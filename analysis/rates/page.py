@@ -19,11 +19,10 @@ from data.files import write_bytes
 from scaling.study.rate_law import WORDS
 
 from .cell import Cell
-from .law import APART, FAR, LEVEL, RatesFit
+from .law import APART, FAR, LEVEL, LITTLE, RatesFit
 
 TEMPLATE = Path(__file__).with_name("rates.html.j2")
 WIDTH, HEIGHT = 1040, 420  # pixels
-LITTLE = 0.003  # of the loss: what a rate may cost at FAR times the tokens
 
 
 def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
@@ -34,9 +33,9 @@ def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
         row = {"architecture": name_of(cell.arch), "size": cell.size, "tokens": count(cell.n_tokens)}
         row |= {"batch": f"{cell.batch_tokens:,}", "rates": f"{cell.rates[0]:g} to {cell.rates[-1]:g}"}
         row |= {"runs": str(cell.n_runs), "left out": str(cell.n_lost) if cell.n_lost else ""}
-        if cell.fitted is not None and fit.noise is not None:
+        if cell.fitted is not None and fit.noise:
             row["best rate"] = f"{math.exp(cell.fitted.log_rate):.3g}"
-            row["times or over"] = f"{math.exp(fit.noise.s * cell.fitted.unit_se):.3g}"
+            row["times or over"] = f"{math.exp(fit.noise[cell.arch].s * cell.fitted.unit_se):.3g}"
         rows.append(row | {"not used, because": cell.reason})
     return rows
 
@@ -90,9 +89,21 @@ def verdict(fit: RatesFit) -> list[str]:
             f"{counted_of(len(fit.unused), len(fit.cells), 'cell', 'has', 'have')} no best rate: "
             f"{', '.join(map(_short, fit.unused))}"
         )
-    if fit.noise is not None:
-        lines.append(f"noise of a run: {fit.noise.s:.2%} of its loss ({fit.noise.df} degrees of freedom)")
+    if fit.noise:
+        lines.append(f"noise of a run: {_noise(fit)}")
     return lines
+
+
+def _noise(fit: RatesFit) -> str:
+    """Of architectures that share it in one place."""
+    archs_of: dict[tuple[float, float], list[str]] = {}
+    for arch, noise in fit.noise.items():
+        archs_of.setdefault((noise.s, noise.df), []).append(arch)
+    return "; ".join(
+        (f"{', '.join(map(name_of, archs))}: " if len(archs_of) > 1 else "")
+        + f"{s:.2%} of its loss ({df:g} degrees of freedom)"
+        for (s, df), archs in archs_of.items()
+    )
 
 
 def _slopes(fit: RatesFit) -> str:
@@ -199,10 +210,9 @@ def laws(fit: RatesFit) -> go.Figure:
     figure = go.Figure()
     for arch, law in fit.laws.items():
         cells = fit.usable(arch)
-        assert fit.noise is not None
         best = [cell.fitted for cell in cells if cell.fitted is not None]
         rates = np.exp([fitted.log_rate for fitted in best])
-        factor = np.exp([fit.noise.s * fitted.unit_se for fitted in best])
+        factor = np.exp([fit.noise[arch].s * fitted.unit_se for fitted in best])
         figure.add_trace(
             go.Scatter(
                 x=[cell.n_params for cell in cells],

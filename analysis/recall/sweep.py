@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from analysis.claims import claimed
+from arch.config import ModelConfig
 from data.files import read_json, write_json
 
 from .recipe import Problem, Run, Sweep, Trial
@@ -116,6 +117,18 @@ def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
     """The outcome of every unit, None where trainings are missing."""
 
     return {unit: settle(sweep, unit, partial(stored, sweep, directory, unit)) for unit in units(sweep)}
+
+
+def missing(sweep: Sweep, directory: Path) -> Iterator[tuple[ModelConfig, int]]:
+    """The model and the steps of each training that is not stored, at most: trials may be spared by one that solves,
+    and steps by one that is done. Seeds after the first, whose trial is not chosen yet, count as of the first trial."""
+    for unit in units(sweep):
+        if settle(sweep, unit, partial(stored, sweep, directory, unit)) is not None:
+            continue
+        trials = sweep.trials(unit.arch, unit.width)
+        left = [trial for trial in trials if stored(sweep, directory, unit, trial, sweep.seeds[0]) is None]
+        for trial in [*left, *[trials[0]] * (len(sweep.seeds) - 1)]:
+            yield sweep.config(unit.arch, unit.problem, unit.width, trial.ratio), sweep.steps_of(unit.arch)
 
 
 def work(sweep: Sweep, directory: Path, device: str, say: Callable[[str], None]) -> None:

@@ -163,10 +163,13 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
             continue
         hint = _hint(surfaces.ranking(arch, best, 1.0), best)
         believed = "" if hint else f" That {name_of(best)}'s lowest loss there is lower is believed."
+        known = (
+            f"{fits.settings.level:.0%} interval" if compute.ratio.interval else f"no interval: {compute.ratio.reason}"
+        )
         lines.append(
-            f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({fits.settings.level:.0%} interval) for "
-            f"the loss that {name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the "
-            f"fitted surfaces: {_by_counts(surfaces.pair(arch, best))}.{believed}"
+            f"{hint}{name_of(arch)} needs {times_cell(compute)} the compute ({known}) for the loss that "
+            f"{name_of(best)} has after {power_of_ten(compute.at)} FLOP, each at its optimal size by the fitted "
+            f"surfaces: {_by_counts(surfaces.pair(arch, best))}.{believed}"
         )
     return lines
 
@@ -211,6 +214,9 @@ def _verdicts(pair: Pair) -> list[str]:
 
 
 def _verdict_cell(pair: Pair) -> str:
+    if pair.verdict == UNKNOWN:  # a value without an interval
+        whys = [compared.ratio.reason for compared in (pair.loss, *pair.compute.values()) if compared is not None]
+        return ": ".join([UNKNOWN, *[why for why in whys if why][:1]])
     return f"{UNDECIDED}: {_by_counts(pair)}" if pair.verdict == UNDECIDED and _of_some_counts(pair) else pair.verdict
 
 

@@ -86,8 +86,9 @@ def isoflop_figure(points: Points, result: Fit) -> go.Figure:
     kept = np.isin(readings.budget, [j for j, _ in shown])
     rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
     figure = go.Figure()
-    name = f"at no such budget ({counted(len(rest), 'point')})"
-    _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, name, size=4, opacity=0.4)
+    if len(rest):
+        name = f"at no such budget ({counted(len(rest), 'point')})"
+        _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, name, size=4, opacity=0.4)
     for j, minimum in shown:
         n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]
         name = f"{power_of_ten(minimum.c)} FLOP" + ("" if minimum.reason is None else ": no minimum")

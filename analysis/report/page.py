@@ -16,10 +16,8 @@ import plotly.graph_objects as go
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
-from analysis.figures.paper import write_paper
 from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
-from analysis.pages.export import write_latex, write_tables
 from analysis.pages.html import render
 from analysis.report.accuracy import accuracy_section
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
@@ -28,7 +26,7 @@ from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import choices_section, envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
 from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_lines
-from analysis.report.section import Rows, Section, pairs
+from analysis.report.section import Page, Rows, Section, pairs
 from analysis.report.tasks import task_sections
 from analysis.report.variants import is_of_variants, variants_section
 from analysis.run_table import RunTable
@@ -68,25 +66,6 @@ class Study:
     def bigram(self) -> float | None:
         """The loss of the bigram model."""
         return None if self.baseline is None else float(self.baseline["loss"])
-
-
-@dataclass(frozen=True)
-class Page:
-    """The page, and its tables and figures by the names of their files."""
-
-    html: str
-    tables: dict[str, Rows]
-    figures: dict[str, go.Figure]
-
-    def write(self, directory: Path) -> None:
-        """index.html, and tables/ beside it."""
-        (directory / "index.html").write_text(self.html, encoding="utf-8")
-        write_tables(directory / "tables", self.tables)
-
-    def write_paper(self, directory: Path) -> None:
-        """Figures in the widths of one column and of two (PDF, SVG), and tables/*.tex; other files there are kept."""
-        write_paper(self.figures, directory)
-        write_latex(directory / "tables", self.tables)
 
 
 def page(study: Study, live: bool = False) -> Page:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import plotly.graph_objects as go
 
+from analysis.figures.paper import write_paper
+from analysis.pages.export import write_latex, write_tables
 from arch.tables import rows_table, wrapped
 
 Rows = Sequence[Mapping[str, str]]
@@ -48,6 +51,25 @@ class Section:
     @property
     def has_text(self) -> bool:
         return bool(self.lead or self.shown_tables or self.notes or self.more)
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page, and its tables and figures by the names of their files."""
+
+    html: str
+    tables: dict[str, Rows]
+    figures: dict[str, go.Figure]
+
+    def write(self, directory: Path) -> None:
+        """index.html, and tables/ beside it."""
+        (directory / "index.html").write_text(self.html, encoding="utf-8")
+        write_tables(directory / "tables", self.tables)
+
+    def write_paper(self, directory: Path) -> None:
+        """Figures in the widths of one column and of two (PDF, SVG), and tables/*.tex; other files there are kept."""
+        write_paper(self.figures, directory)
+        write_latex(directory / "tables", self.tables)
 
 
 def pairs(name: str, values: Mapping[str, str]) -> Table:

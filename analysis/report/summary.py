@@ -3,17 +3,30 @@ words why. What `scaling fit` prints first, and the page that --plot draws of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from analysis.fits.approaches import Fits
-from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
+from analysis.fits.fit import (
+    FAR,
+    L_OPT,
+    N_OPT,
+    QUANTITIES,
+    Estimate,
+    Fit,
+    NotFitted,
+    Optimum,
+    Verdict,
+)
 from analysis.fits.points import Points, Reading
 from analysis.pages.html import render
-from analysis.report.section import Section, Table
+from analysis.report.section import Page, Section, Table
 from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
@@ -89,29 +102,64 @@ def shown_at(results: Sequence[Fit], asked: Sequence[float]) -> tuple[float, ...
     return tuple(asked) or tuple(at.flops for at in results[0].optima[:1])
 
 
-def title(points: Points, group: str, c: float, asked: bool) -> str:
-    """What C is beside the largest of the points."""
-    low, high = float(points.flops.min()) * (1 - SAME), float(points.flops.max()) * (1 + SAME)
-    place = f"{count(c / high)} times the largest of the points"
+def title(groups: Mapping[str, Points], c: float, group: str = "") -> str:
+    """What C is beside the largest that all groups reached. group: whose optimum it is ("": of each)."""
+    points = list(groups.values())
+    low = max(float(one.flops.min()) for one in points) * (1 - SAME)
+    high = min(float(one.flops.max()) for one in points) * (1 + SAME)
+    largest = "the largest of the points" if len(points) == 1 else "the largest that all groups reached"
+    place = f"{count(c / high)} times {largest}"
     if c <= high:
         place = "inside the range of the points" if c >= low else "below the smallest of the points"
         if c >= high * (1 - 3 * SAME):
-            place = "the largest of the points"
-        elif not asked:
-            place = "the largest that all groups reached"
-    return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points.convention}), {place}"
+            place = largest
+    return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points[0].convention}), {place}"
+
+
+def reasons_of(verdict: Verdict) -> list[str]:
+    """Each with its C: why a law is not believed at the largest compute; or how far N_opt is right at each compute at
+    which it is believed, and why it is not at the next."""
+    reasons = []
+    for claim in verdict.claims:
+        words = claim.against or tuple(check.words for check in claim.checks if check.name == "rehearsed")
+        reasons.append(f"at {flop(claim.c)} FLOP: {'; '.join(words)}")
+        if claim.against:
+            break
+    return reasons or list(verdict.reasons)
 
 
 def first_reasons(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
-    """A short line a law: its verdict and the first reason for it, or why it could not be fitted."""
-    reasons = {fit.approach: f"{fit.verdict.believe}: {fit.verdict.reasons[0]}" for fit in results if fit.verdict}
-    reasons |= {fit.approach: f"not fitted: {fit.reason}" for fit in failed}
-    return [f"{approach}: {shortened(reason, SHORT)}" for approach, reason in reasons.items()]
+    """A short line a law: its verdict and the reasons for it, or why it could not be fitted."""
+    reasons = {}
+    for fit in results:
+        if fit.verdict is not None:
+            why = "; ".join(shortened(reason, SHORT) for reason in reasons_of(fit.verdict))
+            reasons[fit.approach] = f"{fit.verdict.believe}: {why}"
+    reasons |= {fit.approach: f"not fitted: {shortened(fit.reason, SHORT)}" for fit in failed}
+    return [f"{approach}: {reason}" for approach, reason in reasons.items()]
 
 
 def notes(results: Sequence[Fit]) -> list[str]:
-    """What a law says about its points: text that was read again, losses that are likely mistakes."""
-    return [f"{fit.approach}: note: {note}" for fit in results for note in fit.notes]
+    """What a law says about its points: text that was read again, losses that are likely mistakes; and which believed
+    laws exclude each other's optima."""
+    return [f"{fit.approach}: note: {note}" for fit in results for note in fit.notes] + _disjoint(results)
+
+
+def _disjoint(results: Sequence[Fit]) -> list[str]:
+    """A line for the first C at which the intervals of two believed laws have nothing in common."""
+    believed = [fit for fit in results if fit.verdict is not None and fit.verdict.reach]
+    for fit, other in combinations(believed, 2):
+        for optimum in fit.optima:
+            for name, form in ((N_OPT, count), (L_OPT, _four)):
+                ends = [law.optimum(optimum.flops) for law in (fit, other)]
+                own, others = (None if at is None else at.of(name).ends for at in ends)
+                if own and others and max(own[0], others[0]) > min(own[1], others[1]):
+                    return [
+                        f"{fit.approach} and {other.approach}: note: at {flop(optimum.flops)} FLOP the intervals of "
+                        f"{name}, {between(own, form)} and {between(others, form)}, have nothing in common: their "
+                        f"forms differ by more than noise, and the verdicts are of N_opt within a factor of 1.5"
+                    ]
+    return []
 
 
 def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
@@ -119,7 +167,7 @@ def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[st
     lines = []
     for fit in results:
         if fit.verdict is not None:
-            reasons = [shortened(why) for why in fit.verdict.reasons]
+            reasons = [shortened(why) for why in reasons_of(fit.verdict)]
             more = len(reasons) - MOST_REASONS
             text = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
             lines.append(f"{fit.approach}: {fit.verdict.believe}: {text}")
@@ -166,31 +214,43 @@ def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     return "; ".join(parts)
 
 
-def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
-    """HTML with figure, table and reasons of every group; no file beside it, no network. computes: C [FLOP] of the
+def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> Page:
+    """Figures, tables and reasons of every group; HTML with no file beside it, no network. computes: C [FLOP] of the
     tables (none: `shown_at`). The fits need `Options.curve`."""
-    sections = [_group_section(reading.groups[name], name, fits, computes) for name in reading.groups]
-    return render(
+    names = _file_names(reading.groups)
+    sections = [_group_section(reading.groups[group], group, fits, computes, name) for group, name in names.items()]
+    drawn = {name: figure for section in sections for name, draw in section.figures.items() if (figure := draw())}
+    html = render(
         Path(__file__).with_name("report.html.j2"),
         figures=bool(fits.results),
         name="Scaling laws",
         lead=f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}",
         evaluations=None,
-        sections=sections,
+        sections=[(section, [drawn[name] for name in section.figures]) for section in sections],
     )
+    return Page(html, {table.name: table.rows for section in sections for table in section.tables}, drawn)
 
 
-def _group_section(
-    points: Points, group: str, fits: Fits, computes: Sequence[float]
-) -> tuple[Section, list[go.Figure]]:
+def _file_names(groups: Iterable[str]) -> dict[str, str]:
+    """By group, how names of its files end: "" of one group alone, of several their number and name."""
+    names = {group: f"-{i}-" + re.sub(r"[^\w.-]+", "_", group) for i, group in enumerate(groups, 1)}
+    return names if len(names) > 1 else dict.fromkeys(names, "")
+
+
+def _group_section(points: Points, group: str, fits: Fits, computes: Sequence[float], name: str) -> Section:
+    """name: how the names of its files end."""
     from analysis.report.fit_figures import LEGEND, PROFILES, isoflop_figure, optimum_figure
 
     results, failed = fits.of(group), [failure for failure in fits.failed if failure.group == group]
     if not results:
-        return Section(group, notes=reason_lines(results, failed)), []
+        return Section(group, notes=reason_lines(results, failed))
     shown = shown_at(results, computes)
-    tables = [Table(f"C{i}", summary_table(results, c, failed)) for i, c in enumerate(shown)]
-    figures = [optimum_figure(points, results), *(isoflop_figure(points, fit) for fit in results if fit.isoflop)]
+    rows = [{"C (FLOP)": flop(c)} | row for c in shown for row in summary_table(results, c, failed)]
+    figures: dict[str, Callable[[], go.Figure]] = {f"optima{name}": partial(optimum_figure, points, results)}
+    for fit in results:
+        if fit.isoflop is not None:
+            figures[f"profiles{name}"] = partial(isoflop_figure, points, fit)
     notes = [*reason_lines(results, failed), fitted_on(results), legend(results, len(computes) or 1, "behind a value")]
-    lead = [title(points, group, c, bool(computes)) for c in shown]
-    return Section(group, lead, tables=tables, notes=[*notes, LEGEND, *([PROFILES] * (len(figures) > 1))]), figures
+    lead = [title({group: points}, c, group) for c in shown]
+    more = [LEGEND, *([PROFILES] * (len(figures) > 1))]
+    return Section(group, lead, figures, [Table(f"optima{name}", rows)], [*notes, *more])

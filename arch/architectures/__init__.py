@@ -20,6 +20,7 @@ from .mamba2 import register_this as register_mamba2
 from .retnet import register_this as register_retnet
 from .tnl import register_this as register_tnl
 from .transformer import register_this as register_transformer
+from .vanilla import register_this as register_vanilla
 
 ORDER = (  # of every list
     register_llama,
@@ -36,6 +37,7 @@ ORDER = (  # of every list
     register_retnet,
     register_deltanet,
     register_lru,
+    register_vanilla,
     register_fla,
 )
 

@@ -15,7 +15,7 @@ from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
 from .cache import DecodeCache, LayerCache, alone
-from .layers import GatedMLP, Layer, called_as_written
+from .layers import MLP, GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
@@ -28,7 +28,7 @@ class Decoder(nn.Module):
         super().__init__()
         assert config.norm is not None
         self.config = config
-        self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
+        self.gradient_checkpointing = 0.0  # the share of layers whose activations the backward pass computes again
         self.document_start_id: int | None = None  # see forward
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.kinds = [(kind, mixer_of(kind.arch)) for kind in config.kinds]
@@ -112,11 +112,11 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """The normalised hidden states behind all layers, whose new caches are appended to `caches`. streams: by
         kind."""
-        recompute = self.gradient_checkpointing and self.training
+        n_recomputed = self.config.n_recomputed(self.gradient_checkpointing) if self.training else 0
         # a layer that is computed again casts its own
-        ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
+        ahead = torch.is_grad_enabled() and not n_recomputed and uses_kernels(x)
         with self.casts.once() if ahead else nullcontext():
-            return self._through(x, streams, cache, caches, recompute)
+            return self._through(x, streams, cache, caches, n_recomputed)
 
     def _through(
         self,
@@ -124,8 +124,9 @@ class Decoder(nn.Module):
         streams: dict[str, Stream],
         cache: DecodeCache | None,
         caches: list[LayerCache] | None,
-        recompute: bool,
+        n_recomputed: int,
     ) -> Tensor:
+        """n_recomputed: the first layers, whose activations the backward pass needs last, when the others' are gone."""
         branch: Tensor | None = None
         normed: Tensor | None = None
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
@@ -134,7 +135,7 @@ class Decoder(nn.Module):
         for index, layer in enumerate(self.layers):
             stream = streams[self.kind_of_layer[index]]
             layer_cache = {} if cache is None else cache.layers[index]
-            if recompute:
+            if index < n_recomputed:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
                 # no layer draws random numbers, and a CUDA graph cannot record the reading of the generators' states
                 x, branch, _, after = checkpoint(
@@ -204,7 +205,7 @@ class Decoder(nn.Module):
                 whole = [key for key, item in module.project.items() if isinstance(item, nn.Linear)]
                 names |= {f"{name}.project.{key}.weight" for key in whole if key not in module.fused}
                 names.add(f"{name}.out.weight")
-            elif isinstance(module, GatedMLP):
+            elif isinstance(module, (GatedMLP, MLP)):
                 names |= {f"{name}.{key}.weight" for key, _ in module.named_children()}
         return names
 

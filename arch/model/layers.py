@@ -8,6 +8,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from ..config import ModelConfig
 from ..ops.fused.gated_mlp import gated_mlp
 from ..ops.fused.layer_end import Scale, layer_end, takes_layer_end
+from ..ops.fused.linear import fused_linear
 from .cache import LayerCache
 from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
@@ -27,8 +28,21 @@ class GatedMLP(nn.Module):
         return gated_mlp(x, self.up, self.gate, self.down, self.activation)
 
 
+class MLP(nn.Module):
+    """W_down relu(x W_u)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_ffn, bias=False)
+        self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return fused_linear(fused_linear(x, self.up)[0].relu(), self.down)[0]
+
+
 class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
+    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp` (an
+    MLP without a gate where it has no `mlp_gate`).
 
     config, index: of the layer's kind, and its place among the layers of that kind.
 
@@ -44,7 +58,7 @@ class Layer(nn.Module):
         self.mixer = mixer_of(config.arch)(config, index)
         if self.mixer.has_mlp:  # `channel` and `channel_norm` are names of stored parameters, which stay
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
-            self.channel = GatedMLP(config)
+            self.channel = GatedMLP(config) if self.mixer.mlp_gate else MLP(config)
 
     def forward(
         self,
@@ -61,7 +75,7 @@ class Layer(nn.Module):
             x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
         if (scales := self._scales(x, next_norm)) is not None:
             mixed, cache = self.mixer.mixed(normed, stream, layer_cache)
-            x, normed = layer_end(x, mixed, self._matrices(), self.channel.activation, *scales)
+            x, normed = layer_end(x, mixed, self._matrices(), self.mixer.mlp_activation, *scales)
             return x, None, normed, cache
         branch, cache = self.mixer(normed, stream, layer_cache)
         if self.mixer.has_mlp:
@@ -70,6 +84,7 @@ class Layer(nn.Module):
         return x, branch, None, cache
 
     def _matrices(self) -> tuple[nn.Module, ...]:
+        assert isinstance(self.channel, GatedMLP)
         return self.mixer.out, self.channel.up, self.channel.gate, self.channel.down
 
     def _scales(self, x: Tensor, next_norm: Norm | None) -> tuple[Scale, Scale] | None:

@@ -67,6 +67,7 @@ class Mixer(nn.Module):
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
     mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
+    mlp_gate: ClassVar[bool] = True  # that MLP has a gate; without one it is two matrices with relu between them
     keys_a_channel: ClassVar[int] = 1  # key channels of the sequence operation for each channel of a head
     fused: ClassVar[tuple[str, ...]] = ()  # projections that hold several matrices, narrow ones among them
     one_direction: ClassVar[bool] = False  # it has a `forward` that does not go through `mixed`: no encoder has it

@@ -25,6 +25,7 @@ from data.files import reading
 from .content import is_stored_plain, is_table, kind_of, opened, readable
 from .documents import Document, ReadOptions
 from .jsonl import read_jsonl
+from .published import layout
 from .tables import read_arrow, read_parquet
 from .text import FOLDER_FILE_PIECE, NAMED_FILE_PIECE, read_text
 
@@ -47,13 +48,20 @@ class Files:
     files: list[SourceFile]
     found_versions: dict[str, Any] = field(default_factory=dict)
 
-    def sizes(self) -> list[int] | None:
+    def sizes(self, unpack: int = 0) -> list[int] | None:
+        """unpack: so many bytes of compressed files, as they are stored, may be decompressed to know theirs."""
         n_bytes = []
         for file in self.files:
             with reading(f"corpus.source: {file.path}", REPAIR):
-                if not is_stored_plain(file.path):
+                stored = file.path.stat().st_size
+                if is_stored_plain(file.path):
+                    n_bytes.append(stored)
+                    continue
+                unpack -= stored
+                if unpack < 0 or is_table(file.path):
                     return None
-                n_bytes.append(file.path.stat().st_size)
+                with opened(file.path) as (_, text):
+                    n_bytes.append(sum(len(piece) for piece in iter(lambda: text.read(1 << 20), b"")))
         return n_bytes
 
     def stored(self) -> int | None:
@@ -84,7 +92,9 @@ def of_path(source: str, hint: str) -> Files:
     """The files of a path. Raises InputError where nothing is there; `hint` follows where it does not exist."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise InputError(f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path")
+        raise InputError(
+            f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path{layout(source)}"
+        )
     if path.is_dir():
         files = [SourceFile(path / name, readable(name)) for name in walk(path)]
         if not files:

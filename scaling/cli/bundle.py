@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from arch.amounts import byte_size, counted
-from arch.commands import with_options
+from arch.commands import Application, with_options
 from arch.errors import FULL, InputError
 from data.files import MANIFEST, json_bytes, read_manifest
 
@@ -45,7 +45,7 @@ OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.p
 SHOWN = 10  # runs that are named of those left out
 Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
 
-app = typer.Typer(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
+app = Application(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
 
 
 @app.command()

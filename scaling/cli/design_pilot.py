@@ -32,7 +32,7 @@ def read_pilot(study: str, archs: list[str], tokenizer: str, others: bool = Fals
     from analysis.fits.seeds import seed_noise_of
     from analysis.fits.solver import LEAST_SQUARES
 
-    from .fit_sources import of_runs, of_studies
+    from .fit_laws import of_runs, of_studies
     from .options import FittedOptions
 
     request = FittedOptions(study=study, as_json=True).request()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from arch.amounts import count, counted, counted_of
-from arch.commands import with_options
+from arch.commands import Application, with_options
 from arch.errors import InputError
 from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
@@ -44,7 +44,7 @@ def named(words: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-app = typer.Typer(help="Evaluate checkpoints by tasks, and list the tasks.")
+app = Application(help="Evaluate checkpoints by tasks, and list the tasks.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from analysis.evals.planning import Pace
     from analysis.evals.results import Result
     from analysis.evals.task import Reader, Task, TaskContext
+    from analysis.evals.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,8 @@ def shown_words(request: Request) -> str:
     return shlex.join([*words, *(["--only", request.only] if request.only else [])])
 
 
-def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | None = None) -> int:
-    """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
-    start = time.perf_counter()
+def _worker(request: Request, attempt: str, begun: float) -> Worker:
+    """A worker in this process, which began at `begun` [s of time.perf_counter]."""
     threads = max(run.training.threads for run in request.runs)
     set_threads(threads)
     import torch
@@ -208,8 +208,13 @@ def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | Non
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     set_numerics(device, threads)
+    return Worker(request.corpus_directory, device, attempt, request.say, begun)
+
+
+def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | None = None) -> int:
+    """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
+    worker = _worker(request, attempt or uuid.uuid4().hex, time.perf_counter())
     matrix = eval_matrix(request, options)
-    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, start)
     worker.work(matrix)
     for name, reason in matrix.refused.items():
         request.say(f"{name}: failed: {reason}")
@@ -234,67 +239,58 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
     if damaged := [pair.path for pair in missing if pair.path.exists() and pair.result() is None]:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         request.say(f"eval: made again, because it cannot be read: {damaged[0]}{more}")
-    failed: dict[str, list[str]] = {}
-    for name, reason in matrix.refused.items():
-        failed.setdefault(reason, []).append(name)
-    done = _run_workers(request, options, missing, failed) if missing else []
+    failed = _run_workers(request, options, missing) if missing else {}
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
         show_results(request, options)
-    if done:
+    if done := [result for pair in missing if (result := pair.stored()) is not None]:
         seconds = sum(result.seconds + result.setup_seconds for result in done)
         n_tokens = sum(result.forward_tokens for result in done)
         request.say(f"eval: {len(done)} done, {n_tokens:,} tokens read in {duration(seconds)} of all workers together")
-    return {
-        "pairs": n_all,
-        "done": len(done),
-        "n_failed": matrix.n_refused + len(missing) - len(done),
-        "failed": failed,
-        "warnings": list(dict.fromkeys(line for result in done for line in result.values.get("warnings", []))),
-        "results": [result.plain for pair in matrix.pairs if (result := pair.stored()) is not None],
-    }
+    return _outcome(matrix, done, failed)
 
 
 def eval_hf(request: Request, options: EvalOptions, folders: Sequence[Path]) -> dict[str, Any]:
     """Evaluate other models in this process by the tasks of `options` or the study; returns what `eval_stage` does.
     Raises InputError for a folder that holds no model, and tasks as `eval_tasks` does."""
     attempt = uuid.uuid4().hex
-    threads = max(run.training.threads for run in request.runs)
-    set_threads(threads)
-    import torch
-
+    worker = _worker(request, attempt, time.perf_counter())
     from analysis.evals.hf_model import hf_checkpoint
     from analysis.evals.matrix import Matrix
-    from analysis.evals.worker import Worker
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    set_numerics(device, threads)
     tasks, directory = eval_tasks(request, options), request.study.directory
-    checkpoints = [hf_checkpoint(folder, directory) for folder in folders]
     matrix = Matrix([task.name for task in tasks])
-    matrix.add(checkpoints, tasks)
+    matrix.add([hf_checkpoint(folder, directory) for folder in folders], tasks)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
-    Worker(request.corpus_directory, device, attempt, request.say).work(matrix)
-    failed = {reason: [name] for name, reason in matrix.refused.items()}
-    for pair in matrix.pairs:
+    worker.work(matrix)
+    failed: dict[str, list[str]] = {}
+    for pair in missing:
         if reason := pair.failed(attempt):
             failed.setdefault(reason, []).append(pair.name)
     show_results(request, options)
-    stored = [result for pair in matrix.pairs if (result := pair.stored()) is not None]
-    n_pairs = len(matrix.pairs) + matrix.n_refused
+    done = [result for pair in missing if (result := pair.stored()) is not None]
+    return _outcome(matrix, done, failed)
+
+
+def _outcome(matrix: Matrix, done: Sequence[Result], failed: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What a stage returns that has evaluated `matrix`. done: the new results; failed: {reason: names of pairs}."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in matrix.refused.items():
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in failed.items():
+        reasons.setdefault(reason, []).extend(names)
+    results = [result for pair in matrix.pairs if (result := pair.stored()) is not None]
     return {
-        "pairs": n_pairs,
-        "done": sum(pair.stored() is not None for pair in missing),
-        "n_failed": n_pairs - len(stored),
-        "failed": failed,
-        "warnings": list(dict.fromkeys(line for result in stored for line in result.values.get("warnings", []))),
-        "results": [result.plain for result in stored],
+        "pairs": len(matrix.pairs) + matrix.n_refused,
+        "done": len(done),
+        "n_failed": matrix.n_refused + len(matrix.pairs) - len(results),
+        "failed": reasons,
+        "warnings": list(dict.fromkeys(line for result in done for line in result.values.get("warnings", []))),
+        "results": [result.plain for result in results],
     }
 
 
-def _run_workers(
-    request: Request, options: EvalOptions, missing: Sequence[Pair], failed: dict[str, list[str]]
-) -> list[Result]:
-    """Start workers and watch them; returns the new results, adds to `failed` what has none."""
+def _run_workers(request: Request, options: EvalOptions, missing: Sequence[Pair]) -> dict[str, list[str]]:
+    """Start workers and watch them; returns {reason: names of pairs} of those that have no result then."""
     from jobs.local import Task as Process
     from jobs.local import at_once, run_tasks
 
@@ -314,6 +310,7 @@ def _run_workers(
             elif event.kind == "tick":
                 passing.tell(progress.line)
     progress.refresh()
+    failed: dict[str, list[str]] = {}
     for pair, reason in progress.failed.items():
         failed.setdefault(reason, []).append(pair.name)
     if progress.open:
@@ -322,7 +319,7 @@ def _run_workers(
             lines = log.read_text(errors="replace", encoding="utf-8").splitlines()
             why = [line for line in lines if line.startswith("error: ")][-1].removeprefix("error: ")
         failed[why] = [pair.name for pair in progress.open]
-    return list(progress.done.values())
+    return failed
 
 
 class EvalProgress:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arch.commands import Plugins, with_options
+from arch.commands import Application, Plugins, with_options
 from arch.errors import InputError
 from flops.quantity import MOST_PARAMS, MOST_TOKENS, flop, quantity
 
-from .fit_laws import Output, fit_points
+from .fit_laws import Output, check_studies, check_table, fit_points, of_runs, of_studies
 from .options import ChangedFittedOptions, Force, Out, Sets, print_json
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, w
 
 Text = str | None
 
-app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
+app = Application(help="Fit scaling laws to a study, or to anybody's runs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +168,11 @@ def runs(
 ) -> None:
     """Fit the runs of one study or of several, by any approach.
 
-    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. Several studies
-    are pooled where they agree in corpus, tokenizer, context and convention.
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save, --plot and --figures.
+    Several studies are pooled where they agree in corpus, tokenizer, context and convention.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.tables.read import check_choices
-
-    from .fit_sources import check_studies, of_runs, of_studies
 
     output.check(studies)
     check_studies(studies)
@@ -197,16 +195,14 @@ def table(
 ) -> None:
     """Fit a table of anybody's runs, by any approach.
 
-    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. A study's
-    results/curves.parquet gives the numbers of `fit runs STUDY`.
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save, --plot and --figures. A
+    study's results/curves.parquet gives the numbers of `fit runs STUDY`.
     """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
-
-    from .fit_sources import check_table, of_runs
 
     output.check([table])
     check_table(table)

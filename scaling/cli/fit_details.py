@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective
-from analysis.report.summary import points_text
+from analysis.report.summary import points_text, reasons_of
 from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
 
@@ -104,7 +104,7 @@ def _notes(result: Fit) -> list[str]:
         lines += [f"no minimum at {flop(minimum.c, 4)} FLOP: {minimum.reason}" for minimum in result.isoflop.refused]
     lines += [f"left out: {why}" for why in result.left_out]
     if result.verdict is not None:
-        lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))
+        lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in reasons_of(result.verdict)))
         for claim in result.verdict.claims:
             checks = "; ".join(f"{check.name} {check.state}: {check.words}" for check in claim.checks)
             lines.append(f"{claim.what} at {flop(claim.c)} FLOP: {checks}")

@@ -1,4 +1,5 @@
-"""What `scaling fit` does with points: fits them, shows the time left, and prints the results."""
+"""What `scaling fit` is given, one table of runs or studies, and what it does with their points: fits them, shows the
+time left, and prints the results."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,16 +18,19 @@ import typer
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, Figures, page_to_write, print_json, tell, write_option_file, written_figures
 from .passing import Passing
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Fits, Options
     from analysis.fits.fit import Fit
     from analysis.fits.pairwise import Compared
+    from analysis.fits.points import Points, Reading
+    from analysis.run_table import RunTable
 
-    from .fit_sources import Source
+    from .request import Request
 
+STUDY_FILES = (".yaml", ".yml")
 WEIGHTS = {"parametric": 1.0, "checks": 0.7}  # of steps, by their time on tables of 240 to 10,000 rows
 LITTLE = 0.15  # of all others
 SURE = 0.02  # share that must be done before the time left is shown
@@ -39,13 +44,14 @@ class Output:
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw N_opt and D_opt over C, with tables, on a page.")
     ] = None
+    figures: Figures = None
     details: Annotated[bool, typer.Option("--details", help="Print all parameters, C and what was left out.")] = False
     dry_run: DryRun = False
     as_json: AsJson = False
 
     @property
     def draws_curves(self) -> bool:
-        return self.plot is not None and not self.dry_run
+        return (self.plot is not None or self.figures is not None) and not self.dry_run
 
     def check(self, sources: Sequence[str] = ()) -> None:
         """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""
@@ -57,8 +63,84 @@ class Output:
                     raise InputError(f"{option} {path}: {why}, and would be replaced; name another file")
                 reasons[os.path.realpath(path)] = f"is the file of {option}"
         page_to_write(self.plot)
+        if self.figures is not None and not self.dry_run:
+            from analysis.figures.paper import check_paper
+
+            check_paper(self.figures)
         if self.details and self.as_json:
             raise InputError("--details: is text, and --json has everything: leave one out")
+
+
+@dataclass(frozen=True)
+class Source:
+    """reading: the points that are fitted; curves: whole curves for the approach that needs them, None where there are
+    none; study: where they come from studies; points: the value of --points, None where it was not given."""
+
+    reading: Reading
+    curves: Reading | None
+    study: RunTable | None = None
+    points: str | None = None
+
+    @property
+    def curve_points(self) -> Mapping[str, Points]:
+        return self.curves.groups if self.curves is not None else {}
+
+
+def check_table(path: str) -> None:
+    """Raise InputError for what is no table."""
+    from analysis.fits.tables.files import SUFFIXES, suffix_of
+
+    if suffix_of(path) is None:
+        raise InputError(f"{path}: is no table ({', '.join(SUFFIXES)}); a study is fitted by `scaling fit study`")
+
+
+def check_studies(sources: Sequence[str]) -> None:
+    """Raise InputError for a table or another file among studies."""
+    from analysis.fits.tables.files import suffix_of
+
+    for source in sources:
+        path = Path(source)
+        if suffix_of(source) is not None:
+            raise InputError(f"{source}: is a table, and no study: `scaling fit table {source}` fits it")
+        if path.suffix.lower() not in STUDY_FILES and path.is_file():
+            raise InputError(f"{source}: is no study file ({', '.join(STUDY_FILES)}), and no published folder")
+
+
+def of_studies(requests: Sequence[Request], convention: str | None) -> RunTable:
+    """The runs of one study, or of several that agree, with C under a convention (None: their own)."""
+    from analysis.fits.settings import settings_of
+    from analysis.run_table import pool
+    from analysis.source.choose import source_of
+
+    from .fitting import check_results
+
+    tables = []
+    for request in requests:
+        check_results(request)
+        study, settings = request.study, settings_of(request.study.fit, request.study.grid)
+        source, held_out = source_of(study, request.whole_grid), study.evaluation.validation_tokens
+        tables.append(replace(source.table(settings, held_out, variants=False), name=study.name).under(convention))
+    return pool(tables)
+
+
+def of_runs(table: RunTable, points: str | None, drop_highest_loss: int = 0) -> Source:
+    """The points of a table. points: of --points. By default curves of a study: under a constant learning rate
+    each of their points is as good as an end; and ends of another table: under a schedule that decays over the
+    whole run no point before its end is one that a shorter run would have reached. Curves are read for every approach:
+    the noise between seeds is measured on them."""
+    from analysis.fits.prepare import prepare, refuse_ends
+
+    study = table if table.origin is None else None
+    if study is not None and points == "curves":
+        refuse_ends(study)
+    reading = prepare(
+        table, points=points or ("ends" if study is None else "curves"), drop_highest_loss=drop_highest_loss
+    )
+    curves = reading if reading.points == "curves" else None
+    if curves is None:
+        with suppress(InputError):  # ends of runs that have no curves
+            curves = prepare(table, points="curves", drop_highest_loss=drop_highest_loss)
+    return Source(reading, curves, study, points)
 
 
 def fit_points(source: Source, approaches: Sequence[str], options: Options, output: Output) -> None:
@@ -76,8 +158,10 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         return print_json(read | {"approaches": fitted}) if output.as_json else print("\n".join(lines))
     fits = _fitted(source, approaches, options)
     if source.reading.points == "ends" and source.reading.several_rows:
-        whole = "; --points curves fits whole curves"
-        fits = replace(fits, failed=tuple(replace(failed, reason=failed.reason + whole) for failed in fits.failed))
+        whole = "; --points curves fits whole curves"  # once a group
+        first = {failed.group: failed for failed in reversed(fits.failed)}
+        more = (replace(one, reason=one.reason + whole) if one is first[one.group] else one for one in fits.failed)
+        fits = replace(fits, failed=tuple(more))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     output_json = read | {
@@ -87,7 +171,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     compared = _architectures(source, approaches, options, fits.results)
     output_json |= {"comparisons": None if compared is None else [comparison.to_dict() for comparison in compared]}
     page = None
-    if output.plot is not None:
+    if output.draws_curves:
         from analysis.report.summary import fits_page
 
         page = fits_page(source.reading, fits, options.at)
@@ -98,18 +182,23 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     else:
         parts = [reading_text(source.reading)]
         if output.details:
+            from analysis.report.comparison import comparison_section
+            from analysis.report.section import terminal
+
             from .fit_details import details_text
-            from .show import comparison_text
 
             parts += [*all_text(source.reading, fits, options.at), *details_text(fits)]
-            parts += [comparison_text(comparison, options.level) for comparison in compared or ()]
+            parts += [terminal(comparison_section(comparison, options.level)) for comparison in compared or ()]
         else:
             parts += summary_text(source.reading, fits, options.at, compared or ())
         print("\n\n".join(part for part in parts if part))
     write_results(output.save, output_json)
     if output.plot is not None and page is not None:
-        write_option_file("--plot", output.plot, page)
+        write_option_file("--plot", output.plot, page.html)
         tell(f"written: {output.plot}")
+    if output.figures is not None and page is not None:
+        page.write_paper(output.figures)
+        tell(written_figures(output.figures))
 
 
 def _architectures(

@@ -68,23 +68,24 @@ def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compar
         from analysis.report.section import shown_rows
 
         fitted = {law.group for law in fits.results}
-        parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
+        parts = [_groups(reading, fits, c) for c in shown_at(fits.results, computes)]
         parts += predictions(fits.results) + [
             rows_table(shown_rows(table)) for table in map(comparison_table, compared) if table.rows
         ]
-        lines = [comparison.reason for comparison in compared if comparison.reason]
+        laws = [min(mine, key=_doubt) for group in reading.groups if (mine := fits.of(group))]
+        lines = [f"{law.group}: {first_reasons([law], ())[0]}" for law in laws[:MOST_GROUPS]]
+        lines += [comparison.reason for comparison in compared if comparison.reason]
         lines += _without_law([failure for failure in fits.failed if failure.group not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
-    ((group, points),) = reading.groups.items()
     parts = [
-        f"{title(points, group, c, bool(computes))}\n{two_lines(summary_rows(fits.results, fits.failed, c))}"
+        f"{title(reading.groups, c, *reading.groups)}\n{two_lines(summary_rows(fits.results, fits.failed, c))}"
         for c in shown_at(fits.results, computes)
     ]
     lines = [*first_reasons(fits.results, fits.failed), *notes(fits.results)]
     return [*parts, *predictions(fits.results), "\n".join(wrapped([*lines, MORE]))]
 
 
-def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
+def _groups(reading: Reading, fits: Fits, c: float) -> str:
     """The law of each group that is believed most, at C."""
     rows = []
     for group in reading.groups:
@@ -93,8 +94,7 @@ def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
             texts = {head: cell_text(head, cell) for head, cell in cells.items() if head != "D_opt"}
             rows.append({"group": group} | texts)
     more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []
-    points = next(iter(reading.groups.values()))
-    return "\n".join([title(points, "", c, is_given), rows_table(rows[:MOST_GROUPS]), *more])
+    return "\n".join([title(reading.groups, c), rows_table(rows[:MOST_GROUPS]), *more])
 
 
 def _doubt(law: Fit) -> float:
@@ -115,10 +115,10 @@ def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[st
 def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) -> list[str]:
     results = fits.of(group)
     failed = [failure for failure in fits.failed if failure.group == group]
-    points, parts = reading.groups[group], []
+    parts = []
     for c in shown_at(results, computes):
         rows = summary_rows(results, failed, c)
-        parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
+        parts.append(f"{title({group: reading.groups[group]}, c, group)}\n{two_lines(rows)}")
     parts += predictions(results)
     lines = reason_lines(results, failed)
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
@@ -150,10 +150,12 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     for result in results:
         if result.predictions:
             rows = [_prediction(prediction) for prediction in result.predictions]
-            why = [f"rehearsed: {prediction.rests_on}" for prediction in result.predictions]
-            why += [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
+            why = [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
+            rests = [f"rehearsed: {one.rests_on}" for one in result.predictions if one.rests_on not in "".join(why)]
+            why = [*rests, *why]
             lines = wrapped(list(dict.fromkeys(why)))
-            parts.append("\n".join([f"{result.approach}: predicted loss", rows_table(rows), *lines]))
+            group = f"{result.group}: " if result.group else ""
+            parts.append("\n".join([f"{group}{result.approach}: predicted loss", rows_table(rows), *lines]))
     return parts
 
 

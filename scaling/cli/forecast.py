@@ -202,13 +202,14 @@ def predict(
     Forecast runs (section forecast of the study file) are trained only after this, and enter no fit but those of later
     rounds.
     """
-    from .show import show_forecast
+    from analysis.report.forecast import forecast_section
+    from analysis.report.section import terminal
 
     first, *later = rounds = predict_stage(study.request(), force)
     if study.as_json:
         print_json({**first.to_dict(), "later": [forecast.to_dict() for forecast in later]})
     else:
-        print("\n\n".join(map(show_forecast, rounds)))
+        print("\n\n".join(terminal(forecast_section(forecast)) for forecast in rounds))
     study.say_next("report" if len(rounds[-1].measured) == len(rounds[-1].outcomes) else "train")
 
 

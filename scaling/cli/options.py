@@ -32,6 +32,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Repair = Annotated[
     bool, typer.Option("--repair", help="Train runs again whose files are damaged, from their newest intact state.")
 ]
+Figures = Annotated[
+    Path | None,
+    typer.Option(help="A folder for a paper: figures as PDF and SVG for one column and two, tables for LaTeX."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
 
 
@@ -157,6 +161,11 @@ def write_option_file(option: str, path: Path, text: str) -> None:
         write_bytes(Path(os.path.realpath(path)), text.encode())
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None
+
+
+def written_figures(folder: Path) -> str:
+    """What --figures wrote."""
+    return f"figures: {folder}/one-column, {folder}/two-columns (PDF, SVG); tables: {folder}/tables (LaTeX)"
 
 
 def several(values: list[str] | None) -> list[str]:

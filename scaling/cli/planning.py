@@ -8,6 +8,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
@@ -21,6 +22,7 @@ from jobs.expected import Expected, expected_time
 from jobs.local import at_once
 
 from ..rundir.directory import RunDir
+from ..rundir.tracking import check_trackers
 from ..rundir.worklist import is_trained
 from ..study.plan import Plan, plan
 from ..study.run import RunSpec
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
+REFUSES = "training refuses"  # as a warning of a plan begins
 LEAST_SIZES = 3  # of a law of N_opt, by any approach
 
 
@@ -83,22 +86,26 @@ def timed_plan(request: Request) -> TimedPlan:
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
     expected = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
-    made.outlook.append(str(expected))
+    if request.study.jobs.cluster is None:
+        made.outlook.append(str(expected))
+    else:
+        made.outlook.append("`scaling submit` with --dry-run says how long it takes on the study's cluster")
     made.notes += [f"learning rates (lr: law) are those of {file.path}" for file in request.lock.laws]
     if request.study.recipe is not None:
         laws = dict(item for file in request.lock.laws for item in file.law.laws.items())
         made.notes += [f"{arch}: {laws[arch].formula}" for arch in request.study.grid.archs if arch in laws]
-    try:
-        request.check_runs()
-    except InputError as error:
-        made.warnings.append(f"training refuses: {error}")
+    for check in (request.check_runs, partial(check_trackers, request.study.tracking)):
+        try:
+            check()
+        except InputError as error:
+            made.warnings.append(f"{REFUSES}: {error}")
     return TimedPlan(made, expected)
 
 
 def outlook(request: Request) -> list[str]:
     """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
     fitted = [run for run in request.runs if not run.is_forecast]
-    lines = evaluation_time(request)
+    lines = evaluation_time(request) if request.study.jobs.cluster is None else []
     lines += [*fit_notes(fitted), *design_notes(fitted, request.study)] if fitted else []
     return lines + Waiting.of(request).lines(request)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,9 +24,7 @@ def publish(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Make again what follows from the folder's tables (with STUDY: all of it), and compare."
-        ),
+        typer.Option("--check", help="Make again what follows from the published folder's tables, and compare."),
     ] = False,
 ) -> None:
     """Write a study as a small folder for a repository.
@@ -37,18 +34,17 @@ def publish(
     fits from its tables again, says of each file whether it is the same, and ends with 1 where one is not. With other
     versions than those that made the folder, rounding is printed and is no difference.
     """
-    if directory is None and not check:
-        raise InputError("publish: give the folder to write after the study, or --check and a published folder")
+    if (directory is None) != check:
+        raise InputError("publish: give a study and the folder to write, or --check and a published folder alone")
     request = study.request()
-    if not check:
-        assert directory is not None
+    if directory is not None:
         manifest = publish_stage(request, directory)
         if study.as_json:
             return print_json(manifest)
         n_bytes = sum(file["bytes"] for file in manifest["files"].values())
         print(f"published: {directory}, {counted(len(manifest['files']) + 1, 'file')}, {n_bytes:,} bytes")
         return print(f"next: scaling publish --check {directory}")
-    checked = check_stage(request, directory)
+    checked = check_stage(request)
     if study.as_json:
         print_json({"files": checked.files, "differ": checked.differ, "other_versions": checked.versions})
     else:
@@ -88,28 +84,13 @@ def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
         return publish(request.study, runs_at_stored_rates(request), folder)
 
 
-def check_stage(request: Request, folder: Path | None) -> Checked:
-    """Check the files of a published study: the folder that the request is of by itself, or `folder` against the study
-    that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
-    from analysis.publish.check import check_against, check_alone, differ, other_versions
-    from analysis.publish.write import fill
-    from analysis.source.published import read_published
+def check_stage(request: Request) -> Checked:
+    """Check the files of a published study. Writes nothing. Raises InputError for a folder that is damaged."""
+    from analysis.publish.check import check, differ, other_versions
 
-    from .fitting import check_results, runs_at_stored_rates
-
-    study = request.study
-    if folder is None:
-        if study.published is None:
-            raise InputError(f"{study.path}: is a study file: give the folder that it was published in")
-        verdicts, place = check_alone(study, request.runs), study.published
-    else:
-        if study.published is not None:
-            raise InputError(f"{study.published}: is a published folder: give it alone, or a study file and a folder")
-        read_published(folder)  # refused before anything is made
-        check_results(request)
-        with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
-            new_folder = Path(temporary) / "made"
-            fill(new_folder, study, runs_at_stored_rates(request))
-            verdicts, place = check_against(folder, new_folder), folder
+    place = request.study.published
+    if place is None:
+        raise InputError(f"{request.study.path}: is a study file: give the folder that it was published in")
+    verdicts = check(request.study, request.runs)
     of_bits = other_versions(place, but=("commit",))  # a commit rounds nothing
     return Checked(verdicts, differ(verdicts, of_bits), other_versions(place))

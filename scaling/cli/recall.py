@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.amounts import counted
 from arch.arguments import plugin_words
 from arch.commands import Plugins
 from arch.config import ARCHS
@@ -55,11 +56,12 @@ def recall(
     if dry_run:
         if as_json:
             tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "summary": chosen.summary()}
-            return print_json({"units": len(outcome_of), "todo": todo, **tried, "steps": chosen.steps})
+            cost = _cost(chosen, directory)
+            return print_json({"units": len(outcome_of), "todo": todo, **tried, "steps": chosen.steps, "at_most": cost})
         if not todo:
             return print(f"nothing to do: all {len(outcome_of)} units are trained")
         print(f"would train {len(todo)} of {len(outcome_of)} units: {', '.join(todo)}")
-        return print(chosen.summary())
+        return print(f"{chosen.summary()}\n{_cost_line(chosen, directory)}")
     if todo and set(chosen.archs) - set(ARCHS):
         from ..check import check_causal
 
@@ -71,6 +73,7 @@ def recall(
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     stream = sys.stderr if as_json else sys.stdout
     if todo:
+        print(_cost_line(chosen, directory), file=stream, flush=True)
         _train([sweep, *plugin_words(plugin or [])], out, min(workers, len(todo)), chosen, directory, stream)
         outcome_of = outcomes(chosen, directory)
     from analysis.recall.figure import table, write
@@ -89,6 +92,39 @@ def recall(
     if result["missing"]:
         tell(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
         raise typer.Exit(1)
+
+
+def _cost(chosen: Any, directory: Path) -> dict[str, Any]:
+    """Of the trainings that are missing, at most: their number, tokens and training FLOP (convention exact), and
+    seconds of one H200, its steps started by the host, and of one CPU core; None where a plugin gives no costs."""
+    from analysis.recall.sweep import missing
+    from flops.conventions import train_flops_per_token
+    from flops.hardware import DEVICES
+    from flops.pace import pace
+
+    cost: dict[str, Any] = {"trainings": 0, "tokens": 0, "flops": 0.0, "h200_seconds": 0.0, "core_seconds": 0.0}
+    for config, steps in missing(chosen, directory):
+        batch = chosen.rows * config.context_length
+        cost["trainings"] += 1
+        cost["tokens"] += steps * batch
+        if cost["flops"] is None:
+            continue
+        try:
+            cost["flops"] += steps * batch * train_flops_per_token(config, "exact")
+            for name, device in (("h200_seconds", DEVICES["h200"]), ("core_seconds", DEVICES["cpu"])):
+                cost[name] += steps * pace(config, batch, device, replayed=False).step_seconds
+        except InputError:
+            cost |= dict.fromkeys(("flops", "h200_seconds", "core_seconds"))
+    return cost
+
+
+def _cost_line(chosen: Any, directory: Path) -> str:
+    cost = _cost(chosen, directory)
+    line = f"at most {counted(cost['trainings'], 'training')} on {cost['tokens']:.3g} tokens"
+    if cost["flops"] is None:
+        return f"{line}; their FLOP are not known, because a plugin gives no costs"
+    times = (duration(cost["h200_seconds"]), duration(cost["core_seconds"]))
+    return f"{line}, {cost['flops']:.3g} FLOP (exact), about {times[0]} of one H200 or {times[1]} of one core"
 
 
 def _train(sweep: list[str], out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:

@@ -22,8 +22,18 @@ from .corpus import NOT_READY, check_corpus, data_stage, reads_text
 from .evaluation import check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
 from .forecast import Waiting, forecast_rounds, predict_missing
-from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
-from .planning import TimedPlan, evaluation_time, outlook, outstanding, timed_plan
+from .options import (
+    ChangedFittedOptions,
+    DryRun,
+    Figures,
+    Force,
+    Repair,
+    RunsOptions,
+    close,
+    print_json,
+    written_figures,
+)
+from .planning import REFUSES, TimedPlan, evaluation_time, outlook, outstanding, timed_plan
 from .request import Request
 from .sweep import is_pending, sweep_line, sweep_stage
 from .training import check_architectures, check_trunks, prepare_runs, train_argv, train_stage
@@ -170,10 +180,11 @@ def plan_command(study: RunsOptions) -> None:
     if study.as_json:
         return print_json(made.to_dict())
     print(show_plan(made.plan))
-    if any(line.startswith(NOT_READY) for line in made.plan.warnings):
-        return print(f"next: correct what the warnings say, then `{study.command('run')}`")
+    start = "run" if request.study.jobs.cluster is None else "submit"
+    if any(line.startswith((NOT_READY, REFUSES)) for line in made.plan.warnings):
+        return print(f"next: correct what the warnings say, then `{study.command(start)}`")
     is_left = made.expected.n_runs or evaluation_time(request) or Waiting.of(request).lines(request)
-    study.say_next("run" if is_left else "status")
+    study.say_next(start if is_left else "status")
 
 
 def _planned(request: Request, data_later: bool) -> TimedPlan:
@@ -239,10 +250,7 @@ def train(
 def report(
     study: ChangedFittedOptions,
     force: Force = False,
-    figures: Annotated[
-        Path | None,
-        typer.Option(help="A folder for a paper: figures as PDF and SVG for one column and two, tables for LaTeX."),
-    ] = None,
+    figures: Figures = None,
 ) -> None:
     """Draw the report from the fitted laws and the tables."""
     request = study.request()
@@ -257,4 +265,4 @@ def report(
         return print_json({"report": str(path)})
     print(f"report: {path}")
     if figures is not None:
-        print(f"figures: {figures}/one-column, {figures}/two-columns (PDF, SVG); tables: {figures}/tables (LaTeX)")
+        print(written_figures(figures))

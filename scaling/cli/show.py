@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
-    from analysis.fits.pairwise import Compared
     from analysis.fits.study_fits import StudyFits
     from analysis.forecast.outcome import ForecastRound
     from analysis.rates.law import RatesFit
@@ -42,22 +41,6 @@ def show_laws(fits: StudyFits) -> str:
     from analysis.report.section import terminal
 
     return "\n\n".join(text for section in laws_of(fits) if (text := terminal(section)))
-
-
-def comparison_text(comparison: Compared, level: float) -> str:
-    """Several architectures (or other groups) against each other, by the surfaces of no study."""
-    from analysis.report.comparison import comparison_section
-    from analysis.report.section import terminal
-
-    return terminal(comparison_section(comparison, level))
-
-
-def show_forecast(forecast: ForecastRound) -> str:
-    """Predictions beside what was measured, and what they rest on."""
-    from analysis.report.forecast import forecast_section
-    from analysis.report.section import terminal
-
-    return terminal(forecast_section(forecast))
 
 
 def show_sweep(fit: RatesFit) -> str:

@@ -45,7 +45,8 @@ def status(study: RunsOptions) -> None:
     report = request.study.directory / "report" / "index.html"
     if is_done and not now.at_work and report.is_file() and not study.as_json:
         return print(f"all runs are done; the report: {report}")
-    study.say_next("watch" if now.at_work else "fit study" if is_done else "submit" if now.jobs else "run")
+    on_cluster = now.jobs or request.study.jobs.cluster is not None
+    study.say_next("watch" if now.at_work else "fit study" if is_done else "submit" if on_cluster else "run")
 
 
 @dataclass(frozen=True)

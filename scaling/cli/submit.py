@@ -33,6 +33,7 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
 from ..rundir.owner import last_attempt
 from ..rundir.prepare import check_run
+from ..rundir.tracking import check_trackers
 from ..rundir.worklist import is_trained, release_states
 from ..study.plan import confounded
 from ..study.run import RunSpec
@@ -115,6 +116,7 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     check_architectures(request, here=False)
     _warn(slurm.unused_options())
     profile = profile or load_profile(*named)  # before SLURM is waited for
+    later += trackers_of_jobs(request.study.tracking, profile.of_kind("train"))
     silence = _silence(patient=not dry_run)
     if silence and not dry_run:
         raise InputError(f"{silence}: is this a login node of the cluster? --dry-run shows the scripts all the same")
@@ -140,6 +142,18 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
     print(f"scripts and logs: {submission.path}")
     study.say_next("status")
+
+
+def trackers_of_jobs(trackers: Sequence[str], profile: Cluster) -> list[str]:
+    """A line where a tracker is not installed here and jobs train by another Python. Raises InputError where they train
+    by this one."""
+    try:
+        check_trackers(trackers)
+    except InputError as error:
+        if profile.python is None and not profile.container:
+            raise
+        return [f"{error}: needed where the jobs' own Python is"]
+    return []
 
 
 def _without_memory(runs: Sequence[RunSpec]) -> list[str]:
@@ -248,7 +262,7 @@ class Draft:
             items = str(sum(map(len, job.elements)) or 1)
             limit = f"{resources.minutes // 60}:{resources.minutes % 60:02d}"
             elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
-            expected = duration(job.longest_s) if job.longest_s else "-"
+            expected = duration(job.longest_s) + " or more" * job.at_least if job.longest_s else "-"
             rows.append((job.name, elements, items, size, str(resources.cpus_per_task), memory, expected, limit, waits))
         if rows:
             heads = (
@@ -286,6 +300,7 @@ class Draft:
             if held_s:
                 idle = f", {1 - used_s / held_s:.0%} of them idle" if used_s < 0.995 * held_s else ""
                 hours = f"{held_s / 3600:,.0f}" if held_s > 360_000 else f"{held_s / 3600:.3g}"
+                hours += " or more" * any(job.at_least for job in self.plan.jobs if job.kind == kind)
                 texts.append(f"{what} {hours} {'GPU' if on_gpus else 'core'}-hours{idle}")
         return (
             f"expected in all: {', '.join(texts) or 'minutes'} (the column is the time of an array's longest "

@@ -315,6 +315,7 @@ def try_variant(trial: Trial, options: TrialOptions) -> TrialResult:
     _require_baseline(trial, first, options)
     for request in (trial.baseline(trial.sizes), *trial.requests(trial.sizes)):
         check_architectures(request)
+    _require_documents(trial, result.pairs)
     _say_warnings(trial, result.pairs)
     if not path_of(trial).exists():  # an unfinished one, which keeps the name
         _write(trial, {"kind": "try", "version": VERSION, **_identity(trial), "verdict": None})
@@ -359,8 +360,7 @@ def _train(trial: Trial, sizes: Sequence[str], options: TrialOptions) -> str:
     failed = dict[str, str]()
     with baseline.writing():
         corpus = data_stage(baseline, any(map(reads_text, [baseline, *requests])))
-        for line in too_little_text(trial, trial.pairs(sizes)):
-            trial.request.say(f"warning: {line}")
+        _require_documents(trial, trial.pairs(sizes))
         if options.train_baseline and _missing(trial, sizes):
             trial.request.say("try: the study's own runs first")
             failed |= train_stage(baseline, corpus)[1]
@@ -507,6 +507,12 @@ def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:
                 f"no difference will be detected; raise evaluation.validation_tokens or hold out more text"
             )
     return lines
+
+
+def _require_documents(trial: Trial, pairs: Sequence[Pair]) -> None:
+    """Raise InputError where the held-out text says before anything is trained that no difference will be detected."""
+    if lines := too_little_text(trial, pairs):
+        raise InputError(f"{trial.study.directory / 'corpus'}: {lines[0]}")
 
 
 def seed_noise(trial: Trial) -> tuple[float, float] | None:

@@ -20,6 +20,7 @@ from flops import cost_table
 from ..study.run import RunSpec
 from .directory import SCHEMA, RunDir
 from .lock import is_locked
+from .saved import read_saved
 from .versions import THEN, git_commit, other_code
 
 
@@ -147,8 +148,13 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
         stored, now = record.get("cost", {}).get("n_params"), cost_table(run.config)["n_params"]
         if stored != now:  # the code of its architecture has changed
             raise _other(rundir, f"n_params={stored}", str(now))
-        for state in rundir.states(verify=False)[-1:]:
-            state.held()
+        for state in reversed(rundir.states(verify=False)):
+            try:
+                state.held()
+                break
+            except InputError:
+                if read_saved(state.path) is not None:  # else it is damaged: the run goes on from an earlier one
+                    raise
     return True
 
 

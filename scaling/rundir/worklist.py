@@ -75,8 +75,8 @@ def check_damage(runs: Iterable[RunDir], weights: bool) -> None:
         path, why = damaged[0]
         more = f" (and {counted(len(damaged) - 1, 'more run')})" if len(damaged) > 1 else ""
         raise InputError(
-            f"{path}: {why}{more}: restore it from a copy, or give the command that trains it --repair, which trains "
-            f"again what is lost"
+            f"{path}: {why}{more}: restore it from a copy, or train again what is lost: `scaling train --repair` does "
+            f"it here, and with --prepare leaves it to the next `scaling submit`"
         )
 
 

@@ -62,6 +62,29 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
     return max(lines["total"], between_steps + 4.0 * count_params(run.config).total)
 
 
+def what_fits(run: RunSpec, processes: int, kernels: bool, room: float) -> str:
+    """What makes the run need at most `room` bytes of each process: the largest micro-batch, or the smallest share of
+    the layers recomputed; in words."""
+
+    def fits(changed: RunSpec) -> bool:
+        return (memory_bytes(changed, processes, kernels) or math.inf) <= room
+
+    split, ways = run.batch_split(processes), list[str]()
+    for rows in range(split.micro_rows - 1, 0, -1):
+        micro = {"micro_batch_tokens": rows * run.context_length}
+        smaller = run.model_copy(update={"training": run.training.model_copy(update=micro)})
+        if split.process_rows % rows == 0 and fits(smaller):
+            ways.append(f"training.micro_batch_tokens={micro['micro_batch_tokens']}")
+            break
+    for share in (0.25, 0.5, 0.75, 1.0):
+        if share > run.recompute and fits(run.model_copy(update={"recompute": share})):
+            ways.append(f"jobs.recompute={share:g}")
+            break
+    if ways:
+        return f"{' or '.join(ways)} makes it fit"
+    return "lower training.micro_batch_tokens, set jobs.recompute and zero_stage, or take more"
+
+
 def states_kept(run: RunSpec) -> int:
     """States on disk after the run: the newest training.keep_states, and of a trunk those from which branches begin,
     until all that begin there are trained."""
@@ -186,14 +209,13 @@ def _idle(rows: Sequence[RunCost], device: Device) -> list[str]:
 
 def _too_large(rows: Sequence[RunCost], device: Device) -> list[str]:
     room = FILLED * device.memory_bytes if device.memory_bytes is not None else math.inf
-    large = {
-        row.run.run_id: row.memory_bytes for row in rows if row.memory_bytes is not None and row.memory_bytes > room
-    }
+    large = [row for row in rows if row.memory_bytes is not None and row.memory_bytes > room]
     if not large or device.memory_bytes is None:
         return []
-    name, most = max(large.items(), key=lambda item: item[1])
+    most = max(large, key=lambda row: row.memory_bytes or 0.0)
+    advice = what_fits(most.run, processes_on(most.run, device, most.devices), device.unit == "GPU", room)
     return [
         f"{counted_of(len(large), len(rows), 'run', 'needs', 'need')} more than {FILLED:.0%} of the "
-        f"{device.memory_bytes / 1e9:,.0f} GB of {device.name}, up to {most / 1e9:,.0f} GB ({name}): lower "
-        f"training.micro_batch_tokens, set jobs.recompute, or take more"
+        f"{device.memory_bytes / 1e9:,.0f} GB of {device.name}, up to {(most.memory_bytes or 0.0) / 1e9:,.0f} GB "
+        f"({most.run.run_id}): {advice}"
     ]

@@ -23,6 +23,7 @@ from .types import (
     Parallel,
     ResourceKey,
     Section,
+    Share,
     Together,
     Variable,
     Word,
@@ -106,8 +107,8 @@ class Cluster(Partition):
     max_array_size: Count | None = None
     """The largest size of a job array; null asks SLURM."""
     max_running: Count | None = None
-    """The largest number of elements of all arrays of a submission that run at once: each array at least one, the rest
-    by their expected time; null sets no limit."""
+    """The largest number of elements of all arrays of a submission that run at once, not of runs (by `whole_nodes`
+    several share an element): each array at least one, the rest by their expected time; null sets no limit."""
     max_restarts: Index = 5
     """How often in a row an element may start again without a newer training state before it is given up."""
     signal_s: Annotated[Count, Field(ge=30)] = 180
@@ -164,9 +165,9 @@ class Jobs(Section):
     runs_per_gpu: Together | None = None
     """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
     is too small to fill a GPU. The numbers are the same."""
-    recompute: Flag = False
-    """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers (on a Hopper
-    GPU up to rounding: at widths up to 256 other kernels run)."""
+    recompute: Share = False
+    """Compute the layers' activations again in the backward pass, of all layers or of this share of them (rounded up):
+    less memory, more time, the same numbers (on a Hopper GPU up to rounding: at widths up to 256 other kernels run)."""
     checked: Flag = True
     """Whether architectures that are not of this package, patterns among them, must pass the checks of their causality,
     costs, gradients and state before they train; false: they need not, and their runs record it."""

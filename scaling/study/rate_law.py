@@ -183,7 +183,7 @@ class RateLaw(Section):
     sweep: dict[str, Any] | None = None
     """The section of the study file that it is of."""
     noise: dict[str, Any]
-    """What the errors of the optima follow from."""
+    """By architecture, the standard deviation of a run around its cell's curve and its degrees of freedom."""
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
     """Architectures of the sweep that got no law, and why."""

@@ -27,7 +27,7 @@ from .schedule import FIELDS, SCHEDULES, decay_start, planned_steps
 from .schema import FORECAST, OF_GRID, Corpus, Role
 from .training import BatchSplit, Training, split_batch
 from .training_rules import BATCH_KEYS, LAW, LAW_KEYS
-from .types import Arch, Plugins, Section, Seed, Size
+from .types import Arch, Plugins, Section, Seed, Share, Size
 
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype"}
@@ -87,7 +87,7 @@ class RunSpec(Section):
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
     training: Training
-    recompute: bool = False  # jobs.recompute: decides no number, but for rounding on Hopper
+    recompute: Share = False  # jobs.recompute: decides no number, but for rounding on Hopper
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     checked: bool = True  # jobs.checked: neither
     tracking: list[str] = []  # of the study: nor does it

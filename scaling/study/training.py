@@ -87,7 +87,8 @@ class Training(Section):
     eps: Positive = 1e-8
     """The term that AdamW adds to the root of the second average."""
     grad_clip: Annotated[Number, Field(ge=0)] = 1.0
-    """Largest norm of the gradient; 0 turns clipping off."""
+    """Largest norm of the gradient; 0 turns clipping off. A step whose gradient is not finite is skipped and counted,
+    whatever this is; five in a row end the run."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16` runs autocast over fp32 parameters; `fp32` runs without autocast."""
     zero_stage: Annotated[Index, Field(le=3)] = 0

@@ -158,6 +158,14 @@ def _rate(value: Any) -> float | str:
     return float(number)
 
 
+def _share(value: Any) -> float:
+    """A number from 0 to 1; false is 0 and true is 1."""
+    number = _number(_flag(value))
+    if not isinstance(number, (bool, int, float)) or not 0 <= number <= 1:
+        raise ValueError(f"must be true, false, or a number from 0 to 1, not {shown(value)}")
+    return number
+
+
 def tokens_of(value: int | str, n_params: int) -> int:
     """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up. Raises
     InputError for more than tables hold."""
@@ -260,6 +268,7 @@ Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the param
 Flag = Annotated[bool, BeforeValidator(_flag)]  # true or false, and as YAML 1.1 has them: yes, no, on, off
 Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]
+Share = Annotated[float, PlainValidator(_share)]  # of layers
 Rate = Annotated[float | str, PlainValidator(_rate)]  # "law": as training.lr_law has it
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Together = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=8)]  # runs in one process

@@ -3,14 +3,15 @@
     --size 410m,8x256                presets, or layers x width, as in arch.bench
     --vocab-size 257 --batch 32 --context-length 2048
     --micro-batch 8 --zero-stage 1   rows of a pass on each GPU, and DeepSpeed's stage
-    --recompute                      activations are made again in the backward pass
+    --recompute 0.5                  activations of half of the layers are made again; without a number, of all
     --at-once 1,2,4                  runs that take turns in one process, as small ones do on a GPU
     torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
 
 Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
 and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
 (`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that take
-turns, divided by 4. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that tensors took
+turns, divided by 4. tflop_per_s: FLOP of each process by the convention exact, without what is computed again; over the
+device's peak it is the MFU. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that tensors took
 of the first one's in eager steps.
 """
 
@@ -30,9 +31,10 @@ from arch.bench.measure import device as described
 from arch.bench.steps import timed
 from arch.bench.whole_model import config_of
 from arch.config import ModelConfig
+from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.tables import rows_table
-from flops import training_memory
+from flops import train_flops_per_token, training_memory
 from flops.params import count_params
 
 from ..rundir.launcher import Ranks
@@ -57,7 +59,8 @@ def parser() -> Parser:
     options.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
     options.add_argument("--context-length", type=int, default=8192)
     options.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2, 3))
-    options.add_argument("--recompute", action="store_true", help="activations, in the backward pass")
+    again = "activations, in the backward pass; of a share of the layers"
+    options.add_argument("--recompute", type=float, nargs="?", const=1.0, default=0.0, metavar="SHARE", help=again)
     options.add_argument("--at-once", default="1", help="runs in one process, comma-separated numbers")
     options.add_argument("--steps", type=int, default=50, help="timed ones")
     options.add_argument("--json", help="also write all rows to this file")
@@ -80,6 +83,8 @@ def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, devi
         row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
     tokens = options.batch * config.context_length
     row["tokens_per_s"] = round(1e3 * tokens / run)
+    flops = tokens * train_flops_per_token(config, "exact") / ranks.world
+    row["tflop_per_s"] = round(flops / run / 1e9, 1)
     return row | {"processes": ranks.world, "notes": "; ".join(dict.fromkeys(notes))}
 
 
@@ -155,6 +160,8 @@ def main(arguments: list[str] | None = None) -> None:
         options, "batch", "context_length", "steps", *(["micro_batch"] if options.micro_batch is not None else [])
     )
     register_architectures(options.plugin, options.study)
+    if not 0 <= options.recompute <= 1:
+        raise InputError(f"--recompute: must be a share of the layers, 0 to 1, not {options.recompute:g}")
     options.at_once = whole_numbers(options.at_once, "--at-once")
     file_to_write(options.json, "--json")
     chosen = [

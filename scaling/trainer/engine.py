@@ -131,6 +131,8 @@ class Engine:
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
+        self.skipped = torch.zeros(2, device=device)  # steps without a finite gradient: all, and in a row
+        self._keeps = torch.tensor([1.0, 0.0], device=device)
 
     def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
         bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
@@ -192,21 +194,33 @@ class Engine:
         return total
 
     def update(self, lr: float) -> torch.Tensor:
-        """Update the weights by the gradients of `passes`; the global gradient norm before clipping."""
+        """Update the weights by the gradients of `passes`; the global gradient norm before clipping. Where that is not
+        finite, weights and moments stay as they are and the step is counted in `skipped`: on every rank alike."""
         if self.device.type == "cuda":
             lr = float(np.float32(lr))  # as a graph reads it
         for group in self._groups:
             group["lr"] = lr
         norm = None if self.stage else self.clip()
         self.deepspeed_engine.step()
-        return self.deepspeed_engine.get_global_grad_norm() if norm is None else norm
+        if norm is None:  # DeepSpeed itself made no update where it is not finite
+            norm = torch.as_tensor(self.deepspeed_engine.get_global_grad_norm(), device=self.device)
+            self._count_skipped(norm)
+        return norm
 
     def clip(self) -> torch.Tensor:
-        """Clip all gradients. Returns their norm before. Not under ZeRO."""
+        """Clip all gradients, and have the optimizer skip its step where their norm is not finite. Returns the norm
+        before. Not under ZeRO."""
         norm = torch.nn.utils.get_total_norm(self.gradients())
+        self.optimizer.found_inf = self._count_skipped(norm)
         if self.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self.grad_clip, norm)
         return norm
+
+    def _count_skipped(self, norm: torch.Tensor) -> torch.Tensor:
+        """1.0 where the norm is not finite, else 0.0, counted on the device."""
+        is_bad = (norm - norm).ne(0)
+        self.skipped.copy_(torch.where(is_bad, self.skipped + 1, self.skipped * self._keeps))
+        return is_bad.float()
 
     def gradients(self) -> list[torch.Tensor]:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]

@@ -46,6 +46,8 @@ from .stop import StopRequest
 from .turns import Bursts, Clock, Steps, finish
 from .watch import Watch
 
+MOST_SKIPPED = 5  # steps in a row whose gradients are not finite: then the run has failed
+
 
 def _hardware(device: torch.device) -> str:
     """The model name of the GPU or CPU."""
@@ -106,6 +108,7 @@ class Trainer:
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
         self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
+        self.n_skipped = 0  # steps, as far as they were read
 
     def train(self) -> int:
         """Make all steps, without turns of other runs; returns the exit code."""
@@ -208,20 +211,31 @@ class Trainer:
         return tokens.pin_memory() if self.device.type == "cuda" else tokens
 
     def _record(self, reading: Reading, rows: MetricsWriter | None) -> str | None:
-        """Append the row of a step. Returns the reason where its loss or gradient norm is not finite."""
-        for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
-            if not math.isfinite(value):
-                if rows is not None:
-                    rows.flush()
-                return f"{name} is {value}"
-        if rows is not None:
+        """Append the row of a step; that of a skipped one has no gradient norm, and is left out where its loss is not
+        finite either. Returns the reason where the run fails."""
+        loss_is_bad, is_skipped = not math.isfinite(reading.loss), not math.isfinite(reading.grad_norm)
+        if reading.n_skipped > self.n_skipped:
+            self.n_skipped = reading.n_skipped
+            self._say(f"step {reading.step}: {self._skips()}")
+        if reading.in_a_row >= MOST_SKIPPED or (loss_is_bad and not is_skipped):
+            if rows is not None:
+                rows.flush()
+            return f"loss is {reading.loss}" if not is_skipped else f"grad_norm is {reading.grad_norm}"
+        if rows is not None and not loss_is_bad:
             now, batch = self.clock.now(), self.training.batch_tokens
             row = {"step": reading.step, "n_tokens": reading.step * batch, "loss": reading.loss}
-            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(now - self.began, 4)}
+            row |= {} if is_skipped else {"grad_norm": reading.grad_norm}
+            row |= {"lr": reading.lr, "time_s": round(now - self.began, 4)}
             alone = self.bursts.step_seconds
             speed = batch / alone if alone else (reading.step - self.warm_step) * batch / (now - self.warm)
-            rows.append(row | {"tokens_per_s": round(speed, 1)})
+            row |= {"tokens_per_s": round(speed, 1)}
+            rows.append(row | ({"skipped_steps": self.n_skipped} if self.n_skipped else {}))
         return None
+
+    def _skips(self) -> str | None:
+        """The steps that were skipped so far, None where there are none."""
+        n = self.n_skipped
+        return f"{counted(n, 'step was', 'steps were')} skipped, the gradient not finite" if n else None
 
     def _resume(self) -> int:
         """Continue from the newest intact state, or, for a branch without a state, from its trunk's. Returns its step,
@@ -259,6 +273,7 @@ class Trainer:
             state.load_state(self.engine, origin.states, step)
             self._say(f"begins from {origin}")
         self.stepper.forget()
+        self.n_skipped = int(self.engine.skipped[0])
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
             for warning in warnings:
@@ -334,7 +349,7 @@ class Trainer:
         state.save_state(self.engine, self.rundir.path / "state", step, manifest, keep, held)
 
     def _fail(self, step: int, what: str) -> int:
-        reason = f"{what} at step {step}"
+        reason = f"{what} at step {step}" + (f" ({skips})" if (skips := self._skips()) else "")
         self._status("failed", step, reason)
         last = self.last_checkpoint or "none"
         self._say(f"failed: {reason} (last good checkpoint: {last}); lower training.lr or change the model")
@@ -349,7 +364,7 @@ class Trainer:
     def _status(self, name: str, step: int, reason: str | None = None) -> None:
         if self.first_rank:
             n_tokens = step * self.training.batch_tokens
-            self.rundir.write_status(name, step, n_tokens, reason, self.last_checkpoint)
+            self.rundir.write_status(name, step, n_tokens, reason or self._skips(), self.last_checkpoint)
 
     def _say(self, line: str) -> None:
         if self.first_rank:

@@ -4,6 +4,8 @@ Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) moves a we
 with all singular values made about equal. Steps are as large as AdamW's in root mean square, so that rates and weight
 decay are of the same kind (Liu et al. 2025, arXiv 2502.16982). torch.optim.Muon does the same, a matrix at a time; here
 those of one shape are one batch, and nothing waits for the host, so that CUDA graphs can hold a step.
+
+`found_inf`, a tensor: where it is 1, a step changes nothing (the engine sets it; torch's fused kernels read it).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Adam(torch.optim.Adam):
     state_dict: Any = unwrap(torch.optim.Adam.state_dict)
     load_state_dict: Any = unwrap(torch.optim.Adam.load_state_dict)
     step: Any = torch.no_grad()(unwrap(torch.optim.Adam.step))
+    found_inf: Tensor | None = None
 
 
 class AdamW(Adam, torch.optim.AdamW):
@@ -70,10 +73,13 @@ class Muon(AdamW):
                 same_shape.setdefault(parameter.shape, []).append((parameter, parameter.grad, state["momentum_buffer"]))
         for shape, items in same_shape.items():
             parameters, gradients, averages = (list(column) for column in zip(*items, strict=True))
+            if (skip := self.found_inf) is not None:  # the average moves to itself
+                gradients = [torch.where(skip > 0, a, g) for a, g in zip(averages, gradients, strict=True)]
             torch._foreach_lerp_(averages, gradients, 1 - MOMENTUM)
             moves = torch.stack(torch._foreach_lerp(gradients, averages, MOMENTUM))
             # a number outside of graphs: both ways round alike
             rate = torch.as_tensor(group["lr"], dtype=torch.float32, device=moves.device)
+            rate = rate if skip is None else torch.where(skip > 0, 0.0, rate)
             steps = orthogonal(moves.bfloat16()).to(moves.dtype) * (rate * (RMS * math.sqrt(max(shape))))
             torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
             torch._foreach_sub_(parameters, list(steps.unbind()))

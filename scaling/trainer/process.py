@@ -84,7 +84,9 @@ def steps(
         if error.errno not in FULL and error.filename is None:  # of no file
             raise
         remedy = "free some space" if error.errno in FULL else "see that this path can be used,"
-        message = f"error: {error.filename or options.run_dir}: {error.strerror}; {remedy} and run again to continue"
+        path = Path(error.filename or options.run_dir)
+        path = next((folder.parent for folder in path.parents if folder.suffix == ".tmp"), path)  # which is gone by now
+        message = f"error: {path}: {error.strerror}; {remedy} and run again to continue"
         with suppress(OSError):  # the log may lie on the same disk
             print(message, file=sys.stderr, flush=True)
         return EXIT_INPUT

@@ -22,13 +22,16 @@ LAG = 4  # steps on a GPU
 
 @dataclass(frozen=True)
 class Reading:
-    """The numbers of a step: mean over ranks of loss (nats per token) and gradient norm, its rate, whether to stop."""
+    """The numbers of a step: mean over ranks of loss (nats per token) and gradient norm, its rate, whether to stop; the
+    steps skipped so far (Engine.skipped), and those in a row that end with it."""
 
     step: int
     lr: float
     loss: float
     grad_norm: float
     stop: bool
+    n_skipped: int
+    in_a_row: int
 
 
 class Readings:
@@ -48,6 +51,7 @@ class Readings:
     def put(self, step: int, lr: float, loss: Tensor, norm: Tensor, stop: bool) -> None:
         """This rank's numbers of `step`, scalars on the device. Every rank must call it."""
         values = self._engine.mean(torch.stack([loss, norm.to(loss), torch.full_like(loss, float(stop))]))
+        values = torch.cat([values, self._engine.skipped])
         arrived = None
         if self._on_gpu:
             host_values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -63,5 +67,5 @@ class Readings:
             at, lr, values, arrived = self._pending.popleft()
             if arrived is not None:
                 self._wait(arrived.synchronize)
-            loss, norm, stop = (float(value) for value in values.tolist())
-            yield Reading(at, lr, loss, norm, bool(stop))
+            loss, norm, stop, *skipped = (float(value) for value in values.tolist())
+            yield Reading(at, lr, loss, norm, bool(stop), *map(int, skipped))

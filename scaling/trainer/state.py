@@ -12,8 +12,10 @@ from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from arch.errors import InputError
-from data.files import read_manifest, remove_unfinished, seal_directory, writing
+from data.files import read_manifest, reading, remove_unfinished, seal_directory, writing
 
 from ..rundir.saved import REMEDY, Saved, read_saved
 
@@ -56,6 +58,7 @@ def save_state(
         files = {name: about for piece in engine.together(write) for name, about in piece.items()}
         n_numbers = sum(about.pop("n_numbers") for about in files.values())
         more = {"step": step, "world_size": engine.ranks.world, "parameters": engine.shapes, "n_numbers": n_numbers}
+        more["skipped"] = engine.skipped.tolist()
         engine.together(seal)
     except Exception:
         shutil.rmtree(temporary, ignore_errors=True)  # so that nothing half-written keeps the disk full
@@ -100,6 +103,8 @@ def load_state(engine: Engine, directory: Path, step: int) -> None:
             f"wrote it, or remove the run directory"
         )
     engine.load(Saved(path, manifest).held())
+    with reading(path, REMEDY):
+        engine.skipped.copy_(torch.tensor(manifest.get("skipped", [0.0, 0.0])))
 
 
 def remove_after(directory: Path, step: int) -> None:

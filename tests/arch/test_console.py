@@ -60,3 +60,10 @@ def test_what_the_machine_refuses_is_one_line(capsys, raised, status, shown):
         run_app(app, "interrupted: give the same command again to continue")
     err = capsys.readouterr().err
     assert end.value.code == status and err.startswith(shown) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("plan", "quickstart", "--out"), ("fit", "table", "runs.csv", "--columns")])
+def test_an_option_that_takes_one_value_is_not_given_twice(words):
+    result = in_this_process(main, *words, "loss=a", f"{words[-1]}=loss=b")
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert f"{words[-1]}: given 2 times, and the last alone would count: give it once" in result.stderr

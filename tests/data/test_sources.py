@@ -65,6 +65,8 @@ def test_stdlib_is_real_source_without_tests() -> None:
     ("source", "message"),
     [
         ("no/such/path", "does not exist"),
+        ("wikitext-103-raw/wiki.train.raw", "correct the path; WikiText-103 (Merity et al. 2017) is the folder"),
+        ("my/pile/train/", "the Pile (Gao et al. 2020) is the folder pile with train/00.jsonl.zst"),
         ("https://host/text.txt", "is an address: no text is fetched from one; download it"),
         ("stdlb:", "did you mean 'stdlib:'"),
         ("synthetic:1", "synthetic:<seed>:<n_bytes>"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arch.errors import InputError
-from data.synthetic import NOT_SCORED, mqar_batch, synthetic_documents
+from data.synthetic import NOT_SCORED, Draws, mqar_batch, synthetic_documents
 
 TASK = {"rows": 64, "length": 64, "n_pairs": 4, "vocab_size": 256}
 
@@ -116,3 +116,12 @@ def test_length_prefix_and_seed() -> None:
     assert "".join(long).startswith("".join(short))
     assert len(set(long)) == len(long)
     assert "".join(synthetic_documents(2, 5_000)) != "".join(short)
+
+
+def test_draws_are_frozen_and_even() -> None:
+    draws = Draws(7, 1)
+    assert draws.below(10, 8).tolist() != draws.below(10, 8).tolist()
+    assert Draws(7, 1).below(1 << 32, 3).tolist() != Draws(7, 2).below(1 << 32, 3).tolist()
+    counts = np.bincount(Draws(3).below(10, 1000, 10).ravel(), minlength=10)
+    assert counts.sum() == 10_000 and abs(counts - 1000).max() < 100
+    assert (Draws(3).below(np.arange(1, 5), 9, 4) < np.arange(1, 5)).all()

@@ -245,6 +245,7 @@ NOT_IN_EXACT = {
     "deltanet": ["mixer.solve.masked", "mixer.state.unread"],
     "kimi_delta": ["mixer.solve.masked", "mixer.state.unread"],
     "lru": [],
+    "vanilla": ["mixer.softmax.masked"],
 }
 
 

@@ -82,8 +82,9 @@ def predictions(answer: Json) -> Iterator[Reading]:
 def rate_law(answer: Json) -> Iterator[Reading]:
     """Of `scaling sweep`: the law file that it wrote."""
     law = json.loads(Path(answer["law"]).read_text(encoding="utf-8"))
-    yield Reading("rates", "", "sd of log loss", law["noise"]["sd"])
-    yield Reading("rates", "", "df of log loss", law["noise"]["dof"])
+    for arch, noise in law["noise"].items():
+        yield Reading("rates", arch, "sd of log loss", noise["sd"])
+        yield Reading("rates", arch, "df of log loss", noise["dof"])
     for arch, of_arch in law["laws"].items():
         names = ["log rate at the centre", *(f"exponent of {term}" for term in of_arch["terms"])]
         for i, (name, value) in enumerate(zip(names, of_arch["coefficients"], strict=True)):

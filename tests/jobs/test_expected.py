@@ -7,7 +7,7 @@ import pytest
 
 from data.files import write_json
 from flops.pace import NEXT_S, START_S, makespan
-from jobs.expected import expected_time, time_of
+from jobs.expected import Expected, expected_time, time_of
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
@@ -71,3 +71,11 @@ def test_branches_wait_for_their_trunk(tmp_path):
     again = START_S["core"] - NEXT_S["core"]  # of a process that has started already
     both = expected_time(spec, todo, []).seconds
     assert len(times) == 2 and both >= sum(times) - again - 1e-9, "one after the other"
+
+
+def test_what_several_bases_have_in_common_is_said_once():
+    head = "steps measured on one core"
+    both = str(Expected(60.0, 3, 2, {head: 2, f"{head}; the architecture was not measured": 1}))
+    assert f"({head}; of 1 run the architecture was not measured); corpus" in both
+    apart = str(Expected(60.0, 3, 2, {head: 2, "the speed of finished runs": 1}))
+    assert f"(2 by {head}; 1 by the speed of finished runs); corpus" in apart

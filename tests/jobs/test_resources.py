@@ -81,6 +81,16 @@ def test_a_model_that_fits_no_gpu_is_refused_before_anything():
         ResourceEstimator(gpus(gpu="h100")).train(run, NOTHING)
 
 
+def test_what_makes_a_model_fit_is_named():
+    run = paper("3b", "llama", "jobs.recompute=false", "training.micro_batch_tokens=32768")
+    ways = "training.micro_batch_tokens=8192 or jobs.recompute=0.75"
+    with pytest.raises(InputError, match=rf"may be filled: {ways} makes it fit"):
+        ResourceEstimator(gpus(gpu="h100")).train(run, NOTHING)
+    for share, micro in (("0.75", 32768), ("false", 8192)):
+        fits = paper("3b", "llama", f"jobs.recompute={share}", f"training.micro_batch_tokens={micro}")
+        ResourceEstimator(gpus(gpu="h100")).train(fits, NOTHING)
+
+
 def test_stage_3_needs_room_for_a_checkpoint_that_is_read_back():
     run = paper("7b", "hgrn2", "jobs.recompute=true", "training.zero_stage=3", "training.micro_batch_tokens=8192")
     n, processes = count_params(run.config).total, 64
@@ -220,6 +230,9 @@ def test_reasons_say_what_is_so(tmp_path):
     shown = both.resources.reasons["minutes"]
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in shown
     alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
+    assert "or more a checkpoint" in shown and both.resources.minutes == 60, "the partition's limit: mine may be long"
+    assert estimator.evaluate(run, tokens, 16, ResourceRequest(minutes=7)).resources.minutes == 7
+    assert alone.resources.minutes < 60
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
     on_cpu = alone.resources
     assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)

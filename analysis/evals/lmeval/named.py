@@ -17,6 +17,7 @@ from typing import Any
 
 import datasets
 import lm_eval.tasks
+from jinja2 import Environment, meta
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._factory import TaskFactory
 from lm_eval.tasks._index import Entry, Kind, TaskIndex
@@ -34,6 +35,14 @@ FOLDER = "lm_eval"
 FEWSHOT_SEED = 1234  # as lm-eval's command line
 TASKS_DIR = Path(lm_eval.tasks.__file__).parent
 HEAD = re.compile(rb"""(?m)^["']?(task|group)["']?: *["']?([^\s"'#\[-][^\n"'#]*?)["']? *(?:#.*)?$""")
+
+
+def folder_of(path: str, name: str | None, options: Mapping[str, Any]) -> str:
+    """Where the splits of a data set lie below the data folder. options: what `load_dataset` is given beside it."""
+    where = [FOLDER, path, *([str(name)] if name else [])]
+    if files := options.get("data_files"):
+        where.append(re.sub(r"[^\w.-]+", "_", str(files))[-80:])
+    return "/".join(where)
 
 
 class MissingRows(MissingData):
@@ -55,10 +64,7 @@ class Rows:
         self.files: dict[Path, None] = {}
 
     def load(self, path: str, name: str | None, split: str | None, options: Mapping[str, Any]) -> Any:
-        where = [path, *([str(name)] if name else [])]
-        if files := options.get("data_files"):
-            where.append(re.sub(r"[^\w.-]+", "_", str(files))[-80:])
-        splits = Splits(self, path, name, f"{FOLDER}/{'/'.join(where)}")
+        splits = Splits(self, path, name, folder_of(path, name, options))
         return splits[split] if split else splits
 
     def read(self, data: DataSet) -> datasets.Dataset:
@@ -144,6 +150,39 @@ def check_name(name: str) -> None:
             f"lm_eval:{name}: lm-eval has no task or group of that name{nearest(name, list(index()))}; "
             f"`lm-eval ls tasks` lists them"
         )
+
+
+def show_layout(name: str) -> str:
+    """What a task reads, as text: its files below the data folder, and the columns that its prompts name; of a group
+    its members. Raises InputError as `check_name` does."""
+    check_name(name)
+    if members := _members(name):
+        return f"a group, each of whose tasks has rows of its own: {', '.join(f'{FOLDER}:{task}' for task in members)}"
+    task = load_yaml(index()[name].yaml_path, resolve_func=False)
+    if not task.get("dataset_path"):
+        return f"rows that its own code asks for ({task.get('class', index()[name].yaml_path)})"
+    folder = folder_of(task["dataset_path"], task.get("dataset_name"), task.get("dataset_kwargs") or {})
+    splits = [task.get("test_split") or task.get("validation_split")]
+    splits += [task.get("fewshot_split") or task.get("training_split")] if task.get("num_fewshot") else []
+    lines = [f"{folder}/{split}.jsonl below the data folder, a JSON object a line" for split in dict.fromkeys(splits)]
+    prompts = [task.get(key) for key in ("doc_to_text", "doc_to_choice", "doc_to_target")]
+    columns = dict.fromkeys(column for prompt in prompts if isinstance(prompt, str) for column in _columns(prompt))
+    code = dict.fromkeys(
+        value for value in [task.get("process_docs"), *prompts] if isinstance(value, str) and Path(value).is_absolute()
+    )
+    lines += [f"columns of its prompts: {', '.join(columns)}"] if columns else []
+    lines += [f"columns that its own code reads, or makes of others: {place}" for place in code]
+    return "\n".join([*lines, f"`scaling eval fetch FOLDER --tasks {FOLDER}:{name}` writes them"])
+
+
+def _columns(prompt: str) -> list[str]:
+    """Of a template of lm-eval, or the one column that it names; none of a function's place."""
+    if Path(prompt).is_absolute():
+        return []
+    if "{{" not in prompt and "{%" not in prompt:
+        return [prompt] if prompt.isidentifier() else []
+    parsed = Environment().parse(prompt)
+    return sorted(meta.find_undeclared_variables(parsed), key=prompt.index)
 
 
 def make(

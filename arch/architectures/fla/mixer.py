@@ -44,7 +44,6 @@ class FlaMixer(Mixer):
         spared = [name for name, p in self.inner.named_parameters() if getattr(p, "_no_weight_decay", False)]
         self.time_scales = tuple(f"inner.{name}" for name in spared)  # type: ignore[misc]
         self.known: dict[str, str] = {}  # what is wrong with each reading that was compared, "" where nothing is
-        self.in_bf16 = False  # whether its kernels have refused fp32
 
     mlp_activation = "silu"
     one_direction = True
@@ -106,13 +105,13 @@ class FlaMixer(Mixer):
 
     def _called(self, x: Tensor, **more: Any) -> Any:
         """What the layer returns; in bf16 from the time on that its kernels refuse fp32."""
-        if not self.in_bf16:
+        if type(self.inner) not in _IN_BF16:
             try:
                 return self.inner(x, **more)
             except AssertionError as error:
                 if "bfloat16" not in str(error):
                     raise
-                self.in_bf16 = True
+                _IN_BF16.add(type(self.inner))
         with torch.autocast(x.device.type, torch.bfloat16):
             return self.inner(x, **more)
 
@@ -163,6 +162,7 @@ def _after_a_state(mixer: FlaMixer, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(parts, 1), mixer._read(x, None, None, {}, False)[0]
 
 
+_IN_BF16: set[type[nn.Module]] = set()  # classes whose kernels have refused fp32; for few tokens they may take it
 READINGS = {"padding": _padded, "packed documents": _packed, "tokens after a state": _after_a_state}
 
 

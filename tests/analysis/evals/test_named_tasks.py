@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from analysis.evals.lmeval import fetch as fetching
 from analysis.evals.lmeval.named import Rows, make
-from analysis.evals.registry import make_tasks, texts_of
+from analysis.evals.registry import layout_of, make_tasks, texts_of
 from analysis.evals.task import MissingData, TaskContext
 from arch.errors import InputError
 from arch.outside import modules_of
@@ -56,6 +56,15 @@ def test_rows_are_asked_for_and_fetched_by_what_the_task_reads(tmp_path: Path) -
         named("lm_eval:sciqq", folder).data_hash()
     with pytest.raises(InputError, match="no task or group"):
         fetching.data_sets(["lm_eval:../sciq"])
+
+    sciq = layout_of("lm_eval:sciq").splitlines()
+    assert sciq[0].startswith("lm_eval/allenai/sciq/test.jsonl below the data folder")
+    columns = ("support", "question", "distractor1", "distractor2", "distractor3", "correct_answer")
+    assert sciq[1] == f"columns of its prompts: {', '.join(columns)}"
+    with pytest.raises(InputError, match=r"did you mean 'sciq'"):
+        layout_of("lm_eval:sciqq")
+    assert "lm_eval:mmlu_stem, " in layout_of("lm_eval:mmlu")
+    assert "columns that its own code reads, or makes of others: " in layout_of("lm_eval:logiqa")
 
     asked = []
 

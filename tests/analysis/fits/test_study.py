@@ -11,6 +11,7 @@ from analysis.fits.fit import D_OPT, L_OPT, N_OPT
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import UnusedRun, fits_of
 from analysis.report.comparison import verdict_notes
+from analysis.report.figures import figure_one, law_of_figure
 from analysis.report.laws import law_notes, law_rows
 from analysis.report.methods import interval_text
 from analysis.report.runs import unused_lines
@@ -105,6 +106,18 @@ def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
     assert any("a, b not identified: 2 pairs cross" in line for line in law_notes(fits))
     for name in ("a (N_opt exponent)", "b (D_opt exponent)"):
         assert {row[name] for row in law_rows(fits)} == {"not identified"}
+
+
+def test_one_size_has_no_law_of_the_lowest_loss(tmp_path: Path) -> None:
+    """As while the first size of a study trains, and its report is drawn: architectures are compared all the same."""
+    runs = write_study(tmp_path, tokens={"25k": BUDGETS["25k"]})
+    tables = load_tables(tmp_path, runs)
+    fits = envelopes_of(tables, settings())
+    law = fits.envelope("tnl").law(L_OPT)
+    assert not law.identified and law.exponent.value is None
+    assert any("alpha, beta not identified: there is one size" in line for line in law_notes(fits))
+    assert law_of_figure(fits, "tnl", L_OPT) == "not identified: there is one size"
+    assert figure_one(fits, tables).data and fits.verdicts[0].best in ("llama", "tnl")
 
 
 def test_the_papers_way(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from analysis.fits.points import Points
 from analysis.fits.rehearsal import MOST_LEFT_OUT, forecast, size_groups
 from analysis.fits.surface import Surface
 from analysis.fits.verdicts import HELD, judge, judge_loss, judge_ranking
+from analysis.report.summary import reasons_of
 from arch.errors import InputError
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
@@ -28,7 +29,7 @@ def profiles(noise: float = 0.001, budgets: int = 9, away: float = 1.0) -> Point
 def judged(points, approach="parametric", **options):
     asked = approaches.Options(n_replicates=40, **options)
     result, surface = approaches.fit_with_surface(points, approach, None, None, asked)
-    return judge(result, points, surface)
+    return judge(result, points, surface or (lambda kept: approaches.fit(kept, approach, **options)))
 
 
 def check(verdict, name, claim=0):
@@ -168,10 +169,31 @@ def test_groups_of_the_same_losses_have_no_ranking():
 def test_a_law_without_an_exponent_says_why():
     result = approaches.fit(profiles(), "parametric", n_replicates=40)
     gone = replace(result, laws=(Law(N_OPT, reason="no term of N"), *result.laws[1:]))
-    computed = judge(gone, profiles())
+    computed = judge(gone, profiles(), approaches.fit)
     assert (computed.reach, computed.reasons, computed.claims) == (0, ("N_opt is not identified: no term of N",), ())
 
 
 def test_a_reach_of_hardly_more_than_one_is_the_largest_compute():
     assert believed_to(1.0004, ()).believe == believed_to(1.0, ()).believe == "believe up to the largest compute"
     assert believed_to(1.35, ()).believe == "believe up to 1.35 times the largest compute"
+
+
+def test_a_verdict_is_of_the_n_opt_of_its_law():
+    """Whatever the settings of the fit are: near sizes as one or not, the points of the envelope, its hull."""
+    n = np.repeat([1e7, 1.05e7, 3e7, 1e8, 1.04e8, 3e8, 1e9], 40)
+    d = np.tile(np.geomspace(1e8, 1e11, 40), 7)
+    shape = np.where((n == 1.05e7) | (n == 1.04e8), 0.997, 1.0)
+    run = np.array([f"{size:g}" for size in n], dtype=object)
+    points = Points(n, d, 6 * n * d, TRUTH.loss(n, d) * shape, run=run)
+    for options in ({}, {"near_sizes": 1.0}, {"optimum": "hull"}, {"optimum": "envelope"}):
+        runs = approaches.Runs({}, {"": points})
+        (law,) = approaches.fit_groups(runs, ["envelope"], approaches.Options(at=(6e21,), **options)).results
+        for claim in law.verdict.claims:
+            assert claim.value == pytest.approx(law.law(N_OPT).at(claim.c).value), options
+
+
+def test_reasons_name_their_compute():
+    believed, near = judged(profiles()), judged(profiles(away=12.0))
+    assert [why.partition(":")[0] for why in reasons_of(believed)] == ["at 2.56e20 FLOP", "at 2.56e21 FLOP"]
+    assert "N_opt is right to a factor of" in reasons_of(believed)[0]
+    assert reasons_of(near)[0].startswith("at 2.56e20 FLOP: the optimal ")

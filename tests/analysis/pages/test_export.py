@@ -52,6 +52,14 @@ def test_a_latex_table_shows_the_texts_of_the_page() -> None:
     assert second.startswith(r"50\% of \{x\} & not identified &  & $-$7 &  & ")
 
 
+def test_a_wide_latex_table_has_shorter_lines_and_nearer_columns() -> None:
+    row = {f"column {i}": "1.2783 [1.2659, 1.2897]" for i in range(3)}
+    assert latex([row]).startswith(r"\begin{tabular}") and " & 1.2783 {[}1.2659,~1.2897] & " in latex([row])
+    wide = latex([row | {"a long name of what is there": "cosformer2-n55m-c2048-s30"}])
+    assert wide.startswith("\\begingroup\\setlength{\\tabcolsep}{3pt}\n") and wide.endswith("\\endgroup\n")
+    assert r"{@{}l@{}}1.2783 \\ {[}1.2659,~1.2897]\end{tabular}" in wide
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
 def test_latex_takes_every_letter(tmp_path: Path) -> None:
     odd = {"a": "\\ ~ ^ # $ < > ± ≤ × [x] – 2.0 [−1e-08, 3]", "long": "words of a run, " * 9, "n": "-0.5"}

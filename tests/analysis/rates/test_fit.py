@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from analysis.fits.noise import SeedNoise
 from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
-from analysis.rates.law import fit_rates
+from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
 from scaling.study.rates import read_law
 
-from .quickstart_law import LAW, quickstart_fit
+from .packaged_laws import QUICKSTART, RESEARCH, SECOND, quickstart_fit, second_fit
 from .worlds import World, points_of
 
 
@@ -75,7 +76,7 @@ def test_shared_slopes_are_those_of_one_least_squares_with_a_level_each():
         [cell.arch == "llama", cell.arch == "tnl", math.log(cell.n_params / 1e6), math.log(cell.n_tokens / 2e7)]
         for cell in cells
     ]
-    weight = [1 / math.hypot(fit.noise.s * cell.fitted.unit_se, scatter) for cell in cells]
+    weight = [1 / math.hypot(fit.noise[cell.arch].s * cell.fitted.unit_se, scatter) for cell in cells]
     y = [cell.fitted.log_rate for cell in cells]
     solved = np.linalg.lstsq(np.array(rows, float) * np.array(weight)[:, None], np.array(y) * weight, rcond=None)[0]
     for place, arch in enumerate(("llama", "tnl")):
@@ -267,19 +268,74 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
     assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}
     for law in fit.laws.values():
-        assert law.misfit.p > 0.05
+        assert law.misfit.p > MISFIT
         assert -0.7 < law.coefficients[1] < -0.25
         assert max(row.excess for row in law.left_out_size) < 0.003
 
 
 def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
-    fit, law = quickstart_fit(), read_law(LAW).law
+    fit, law = quickstart_fit(), read_law(QUICKSTART).law
     assert set(law.laws) == {"llama", "tnl", "hgrn2", "cosformer2"} and law.inputs_sha256 == fit.input_hash
     for arch, arch_law in law.laws.items():
         assert arch_law.terms == ["n_params", "n_tokens"]
         assert arch_law.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
         assert -0.6 < arch_law.coefficients[1] < -0.35 and -0.7 < arch_law.coefficients[2] < -0.15
-        assert arch_law.misfit.p > 0.05 and max(row.excess for row in arch_law.left_out_size) < 0.003
+        assert arch_law.misfit.p > MISFIT and max(row.excess for row in arch_law.left_out_size) < 0.003
+
+
+def test_the_second_studys_law_is_the_registered_one_and_its_two_sweeps_agree_with_it():
+    """A size left out at four times the tokens: the bound of 0.3% is kept by HGRN2, and missed by LLaMA by far."""
+    fit, law, page = second_fit(), read_law(SECOND), (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    assert law.sha256 in page
+    assert fit.alike["n_params"] < 1e-3 and fit.alike["n_tokens"] > 0.05
+    for arch in ("hgrn2", "tnl", "hgrn2-3to1"):  # at the centre of what was swept
+        assert law.law.laws[arch].coefficients[0] == pytest.approx(fit.laws[arch].coefficients[0], abs=0.12)
+    most = {arch: max(row.high for row in arch_law.left_out_far) for arch, arch_law in fit.laws.items()}
+    assert most["hgrn2"] < 0.003 < most["hgrn2-3to1"] < most["tnl"] < 0.0045 < 0.03 < most["llama"]
+
+
+def test_the_noise_is_of_each_architecture_where_a_test_tells_them_apart():
+    alike = fit_rates(World(archs=("llama", "tnl", "hgrn2")).sweep(np.random.default_rng(0)))
+    (noise,) = set(alike.noise.values())
+    cells = [cell.fitted for cell in alike.cells if cell.fitted is not None]
+    dof = sum(fitted.dof for fitted in cells) - 3  # a cubic term each
+    assert noise == SeedNoise(math.sqrt(sum(fitted.rss for fitted in cells) / dof), dof)
+    fit = fit_rates(unequal(np.random.default_rng(0)))
+    assert fit.noise["llama"].s > 3 * fit.noise["tnl"].s and fit.noise["tnl"] == fit.noise["hgrn2"]
+    assert fit.noise["llama"].s == pytest.approx(0.01, rel=0.3) and fit.noise["tnl"].s == pytest.approx(0.002, rel=0.3)
+    assert "LLaMA: 0.8" in verdict(fit)[-1] and "TNL, HGRN2: 0.2" in verdict(fit)[-1]
+    one = [
+        point for point in points_of("quickstart_rates.csv") if point.arch != "tnl" or point.lr in (1e-3, 2e-3, 4e-3)
+    ]
+    assert set(fit_rates(one).noise) == {"llama", "tnl", "hgrn2", "cosformer2"}
+
+
+def unequal(random: np.random.Generator, scatter: float = 0.0) -> list[RatePoint]:
+    """A sweep in which LLaMA's runs have five times the noise of the others'."""
+    noise = {"llama": 0.01, "tnl": 0.002, "hgrn2": 0.002}
+    return [
+        point for arch, sd in noise.items() for point in World(archs=(arch,), noise=sd, scatter=scatter).sweep(random)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("scatter", [0.0, 0.08])
+def test_intervals_hold_the_best_rate_where_one_architecture_is_noisier(scatter: float, share: bool):
+    """At 0.95, inside of what was swept and ten times beyond, of 400 sweeps, for the noisy and the quiet alike.
+    docs/research/learning-rates.md has the figures."""
+    random, hits = np.random.default_rng(1), dict[str, list[bool]]()
+    for _ in range(400):
+        laws = fit_rates(unequal(random, scatter), share=share).laws
+        for arch in ("llama", "tnl"):
+            for n, d in ((1e6, 2e7), (1e7, 2e8)):
+                best, rate = (
+                    World().ln_best(n, d, 65_536) + scatter * random.standard_normal(),
+                    laws[arch].at(n, d, 65_536),
+                )
+                hits.setdefault(arch, []).append(math.log(rate.low) <= best <= math.log(rate.high))
+    print(scatter, share, {arch: np.mean(held) for arch, held in hits.items()})
+    assert all(0.925 <= np.mean(held) <= 0.99 for held in hits.values())
 
 
 def test_the_cubic_term_is_a_joint_one():

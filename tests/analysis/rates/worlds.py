@@ -16,7 +16,10 @@ HERE = Path(__file__).parent
 
 def points_of(*names: str) -> list[RatePoint]:
     """Of the tables of runs in this folder, which have the columns of RatePoint."""
-    frame = pd.concat([pd.read_csv(HERE / name) for name in names])
+    return points_in(pd.concat([pd.read_csv(HERE / name) for name in names]))
+
+
+def points_in(frame: pd.DataFrame) -> list[RatePoint]:
     return [RatePoint(**row) for row in frame[list(RatePoint.__dataclass_fields__)].to_dict("records")]
 
 

@@ -8,11 +8,14 @@ from typer.testing import CliRunner
 
 from analysis.recall.figure import figure, record, table
 from analysis.recall.recipe import PACKAGED, Run, Trial, read_sweep
-from analysis.recall.sweep import cell_key, outcomes, settle, stored, units, work
+from analysis.recall.sweep import _store, cell_key, missing, outcomes, settle, stored, units, work
 from analysis.recall.training import train
 from arch.errors import InputError
+from arch.registry import ARCHITECTURES, register
+from flops.conventions import train_flops_per_token
 from scaling.cli.main import app
 from tests.commands import refused
+from tests.registries import as_registered
 
 TINY = {
     "name": "tiny",
@@ -175,6 +178,36 @@ def test_table_and_figure(tmp_path):
     drawn = figure(sweep, rows)
     assert [(trace.name, list(trace.x)) for trace in drawn.data] == [("LLaMA", [16, 32]), ("HGRN2", [16])]
     assert drawn.data[0].error_y.array == pytest.approx((0.05, 0.05))
+
+
+def test_what_is_missing_is_counted_before_it_is_trained(tmp_path):
+    sweep = sweep_of(tmp_path, seeds=[0, 1, 2])
+    command = ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path), "--dry-run"]
+    directory = tmp_path / sweep.name
+    flops = sum(
+        steps * sweep.rows * config.context_length * train_flops_per_token(config, "exact")
+        for config, steps in missing(sweep, directory)
+    )
+    cost = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["at_most"]
+    assert cost["trainings"] == 2 * (2 + 2) and cost["tokens"] == 8 * sweep.steps * sweep.rows * 16  # 2 rates, 2 seeds
+    assert cost["flops"] == pytest.approx(flops) and cost["core_seconds"] > 0
+    assert (
+        f"at most 8 trainings on {cost['tokens']:.3g} tokens, {flops:.3g} FLOP"
+        in CliRunner().invoke(app, command).output
+    )
+    done = units(sweep)[0]
+    for trial in sweep.trials(done.arch, done.width):
+        _store(sweep, directory, done, run_of(trial, 0.5))
+    assert len(list(missing(sweep, directory))) == 2 + 4  # of the first its other seeds
+
+
+def test_a_plugin_without_costs_has_none(tmp_path):
+    with as_registered():
+        register("costless", mixer=ARCHITECTURES["tnl"].mixer, options=ARCHITECTURES["tnl"].options)
+        sweep_of(tmp_path, archs=["llama", "costless"])
+        result = CliRunner().invoke(app, ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path), "--dry-run"])
+        assert result.exit_code == 0, result.output
+        assert result.output.endswith("their FLOP are not known, because a plugin gives no costs\n")
 
 
 def test_command(tmp_path):

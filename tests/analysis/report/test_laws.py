@@ -122,6 +122,18 @@ def test_a_count_that_says_the_opposite_is_named_with_what_it_says() -> None:
     assert all(f"undecided with {name}" in line for name in rest) and f"with {first}" not in line
 
 
+def test_a_ratio_without_an_interval_says_why() -> None:
+    study = read_fits(FITS)
+    lowest = replace(study.verdicts[0], c=None, best="", archs={}, reason="no curves")
+    compared = study.compared(lowest.at)
+    name, view = next(iter(compared.views.items()))
+    ratio = Estimate(6.3, reason="some draws never reach the loss")
+    pair = Comparison("tnl", "hgrn2", COMPUTE, view.range[1], ratio)
+    views = {name: replace(view, archs=("hgrn2", "tnl"), compute=(pair,))}
+    line = study_lines(replace(study, verdicts=(lowest,), comparisons=(replace(compared, views=views),)))[0]
+    assert "needs 6.3 times the compute (no interval: some draws never reach the loss) for the loss" in line
+
+
 def test_a_ranking_the_other_way_is_no_ground_for_a_ratio() -> None:
     study = read_fits(FITS)
     lowest = replace(study.verdicts[0], c=None, best="", archs={}, reason="no curves")

@@ -48,17 +48,28 @@ class Reference:
         x = self.w["decoder.embedding.weight"][ids]
         if self.config.arch == "cosformer2":
             x = x + self.tpe(x)
+        if self.config.arch == "vanilla":
+            x = x + self.config.init_std * self.sinusoids(len(x))
         for layer in range(self.config.n_layers):
             at = f"decoder.layers.{layer}."
-            inner = norm(x, self.w.get(at + "mixer_norm.weight"))
+            inner = self.normed(x, at + "mixer_norm")
             x = x + getattr(self, self.config.arch)(inner, layer, at + "mixer.")
             if self.config.arch.startswith("mamba"):
                 continue
-            inner = norm(x, self.w.get(at + "channel_norm.weight"))
-            gate = inner @ self.w[at + "channel.gate.weight"].T
-            gate = silu(gate) if self.config.arch in SWIGLU else gate
-            x = x + (inner @ self.w[at + "channel.up.weight"].T * gate) @ self.w[at + "channel.down.weight"].T
-        return norm(x, self.w.get("decoder.norm.weight")) @ self.w["decoder.embedding.weight"].T
+            inner = self.normed(x, at + "channel_norm")
+            up = inner @ self.w[at + "channel.up.weight"].T
+            if self.config.arch == "vanilla":
+                hidden = up.clamp(min=0)
+            else:
+                gate = inner @ self.w[at + "channel.gate.weight"].T
+                hidden = up * (silu(gate) if self.config.arch in SWIGLU else gate)
+            x = x + hidden @ self.w[at + "channel.down.weight"].T
+        return self.normed(x, "decoder.norm") @ self.w["decoder.embedding.weight"].T
+
+    def normed(self, x: Tensor, name: str) -> Tensor:
+        if self.config.norm == "layer":
+            return norm(x - x.mean(-1, keepdim=True), self.w[name + ".weight"]) + self.w[name + ".bias"]
+        return norm(x, self.w.get(name + ".weight"))
 
     def project(self, x: Tensor, at: str, name: str) -> list[Tensor]:
         """[T, p] of each head."""
@@ -88,6 +99,16 @@ class Reference:
             q, k = (torch.stack([self.rotated(row, t) for t, row in enumerate(rows)]) for rows in (q, k))
             heads.append(self.softmax(q, k, v, len(x)))
         return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
+
+    def sinusoids(self, length: int) -> Tensor:
+        d = self.config.d_model
+        rates = [10_000.0 ** (-2 * c / d) for c in range(d // 2)]
+        rows = [[math.sin(t * w) for w in rates] + [math.cos(t * w) for w in rates] for t in range(length)]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def vanilla(self, x: Tensor, layer: int, at: str) -> Tensor:
+        projected = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
+        return torch.cat([self.softmax(q, k, v, len(x)) for q, k, v in projected], 1) @ self.w[at + "out.weight"].T
 
     def transformer(self, x: Tensor, layer: int, at: str) -> Tensor:
         options, heads = self.config.options, []

@@ -20,6 +20,7 @@ from arch.registry import ARCHITECTURES, architecture, register_pattern
 from flops import conventions_of, cost_table, count_params, train_flops_per_token
 from flops.ladder import Ladder, rung
 from scaling.check import CHECKS, failures, small, small_like
+from scaling.cli import training
 from scaling.study.plan import plan, show_plan
 from scaling.study.spec import load_study
 from tests.commands import in_this_process, refused
@@ -33,8 +34,9 @@ needs_fla = pytest.mark.skipif(not INSTALLED, reason="flash-linear-attention is 
 @pytest.fixture
 def stub(monkeypatch):
     """The package in its place, as on a machine without a GPU; afterwards no pattern of the test is known."""
+    # not by the environment: CUDA, once it has started, would find no GPU for the tests of the package either
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(training, "visible_gpus", lambda: [])
     before, others = dict(ARCHITECTURES), {name for name in sys.modules if name.partition(".")[0] == "fla"}
     hidden = {name: sys.modules.pop(name) for name in others}
     monkeypatch.syspath_prepend(str(STUB))

@@ -60,7 +60,7 @@ def test_initialisation_by_group(arch):
         elif name.endswith(".step.weight"):
             limit = parameter.shape[1] ** -0.5
             assert 0.95 * limit < parameter.abs().max() <= limit, name
-        elif name.endswith(".forget_bias"):
+        elif name.endswith((".forget_bias", "norm.bias")):
             assert (parameter == 0).all(), name
         elif name.endswith(".D"):
             assert (parameter == 1).all(), name
@@ -133,7 +133,7 @@ def test_weight_decay_leaves_vectors_and_time_scales_alone(arch, changes):
     assert model.no_weight_decay() == {name for name, p in names.items() if p.dim() < 2 or name.endswith(scales)}
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", [arch for arch in ARCHS if arch != "vanilla"])  # whose positions are absolute
 def test_only_position_differences_matter(arch):
     """Also at t = 10^6: angles are formed in float64."""
     config = preset(arch, "55k")

@@ -1,8 +1,12 @@
 """A corpus that is impossible is refused by every dry run, as by `scaling data`, and `plan` warns of it."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -88,12 +92,38 @@ def test_tokenizers_that_cannot_be(
     assert not list((study.parent / "out").rglob("*.*"))
 
 
+def test_a_study_of_a_cluster_is_submitted_next(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What training takes on this machine is not what its reader asks for."""
+    for command in ("plan", "status"):
+        app([command, str(study), *SUBMIT[2:]], standalone_mode=False)
+        shown = capsys.readouterr().out
+        assert "next: scaling submit " in shown and "is expected to take" not in shown
+        app([command, str(study)], standalone_mode=False)
+        assert "next: scaling run " in capsys.readouterr().out
+
+
 def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for n_tokens, warned in ((25600, False), (34816, True)):  # of 36,000 bytes, a tenth held out
         app(["run", str(study), "--dry-run", "--json", "--set", f"training.n_tokens={n_tokens}"], standalone_mode=False)
         assert ("but the text probably has about" in str(json.loads(capsys.readouterr().out)["warnings"])) is warned
     app(["run", str(study), "--dry-run", "--set", "training.n_tokens=100000", "--set", "corpus.epochs=5"],
         standalone_mode=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("pack", [gzip, lzma, bz2])
+def test_too_little_text_is_seen_in_compressed_files_too(
+    pack: ModuleType, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = study.parent / "packed text"
+    folder.mkdir()
+    for i in range(2):
+        (folder / f"{i}.jsonl.packed").write_bytes(pack.compress((study.parent / "text.jsonl").read_bytes()))
+    words = ["--set", f"corpus.source={folder}"]
+    for n_tokens, warned in ((60_000, False), (68_000, True)):  # twice 36,000 bytes and their keys, a tenth held out
+        app(["plan", str(study), *words, "--set", f"training.n_tokens={n_tokens}"], standalone_mode=False)
+        assert ("but the text probably has about" in capsys.readouterr().out) is warned
+    app(["plan", str(study), *words, "--set", "training.n_tokens=200000"], standalone_mode=False)
+    assert "warning: no run can begin" in capsys.readouterr().out
 
 
 def test_more_held_out_tokens_than_the_text_can_hold_are_refused(

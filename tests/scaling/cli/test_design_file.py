@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from arch.errors import InputError
 from flops.hardware import DEVICES
 from flops.pace import START_S
-from scaling.cli.design_leases import Lease, _packed, stages_of
+from scaling.cli.design_file import Lease, _packed, stages_of
 from scaling.cli.main import app
 from scaling.study.spec import load_study
 

@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.figures.paper import WIDTHS
 from analysis.fits.fit import Fit
 from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
+from analysis.report.summary import reasons_of
 from arch.amounts import count
 from arch.errors import InputError
 from scaling.cli.fit_details import result_text
@@ -268,14 +270,16 @@ def test_the_first_screen_has_a_table_of_all_approaches_and_why_they_are_believe
     isoflop, parametric = map(Fit.from_dict, json.loads(saved.read_text())["results"])
     heads = next(line for line in text.splitlines() if line.startswith("approach"))
     assert heads.split() == ["approach", "a", "N_opt", "D_opt", "L_opt", "verdict"]
-    assert "optimum at C = 1e22 FLOP (6nd), the largest of the points" in text and "1e23" not in text
+    assert "optimum at C = 1e22 FLOP (6nd), the largest of the points" in text
+    assert "optimum at C = 1e23" not in text
     for one in (isoflop, parametric):
         value, under = cells(text, one.approach)
         (low, high), optimum = one.a.interval, one.optima[0]
         assert f"{one.a.value:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
         assert count(optimum.n_params.value) in value and count(optimum.n_tokens.value) in value
         assert "–".join(map(count, optimum.n_params.interval)) in under and one.verdict.believe in value
-        assert f"{one.approach}: {one.verdict.believe}: " in text
+        assert f"{one.approach}: {one.verdict.believe}: at 1e22 FLOP: rehearsed at " in text
+        assert all(why in text for why in reasons_of(one.verdict)) and "; at 1e23 FLOP: " in text
     assert "envelope: not fitted: needs curves" in text
     assert len(text[text.index("optimum at") :].splitlines()) <= 15
     whole = fit(path, "--replicates", "40", "--details")
@@ -388,14 +392,35 @@ def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
 
 def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
     path, page = profiles(tmp_path / "profiles.csv"), tmp_path / "page.html"
-    arguments = [path, "--replicates", "40", "--json"]
-    plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page))
+    arguments, folder = [path, "--replicates", "40", "--json"], tmp_path / "a paper 图"
+    plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page, "--figures", folder))
     for one, other in zip(plain["results"], drawn["results"], strict=True):
         curve = other["curve"]
         assert one == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
     html = page.read_text(encoding="utf-8")
     for computed in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
         assert computed in html, computed
+    written = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    names = [f"{width}/{name}.{form}" for width in WIDTHS for name in ("optima", "profiles") for form in ("pdf", "svg")]
+    assert written == {"tables/optima.tex", *names}
+    assert "1e22 & isoflop & " in (folder / "tables" / "optima.tex").read_text()
+
+
+def test_figures_of_groups_have_names_of_files(tmp_path):
+    rows = ["arch,N,D,loss"]
+    for arch in ("a/b", "我的 模型", "a b"):
+        for n in np.geomspace(1e7, 1e9, 4):
+            rows += [f"{arch},{n:.0f},{d:.0f},{1.7 + 400 / n**0.34 + 410 / d**0.28:.6f}" for d in (1e9, 4e9, 2e10)]
+    path, folder = tmp_path / "runs.csv", tmp_path / "figures"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    arguments = [path, "--replicates", "40", "--approach", "parametric", "--figures", folder]
+    fit(*arguments, "--dry-run")
+    assert not folder.exists()
+    fit(*arguments)
+    names = [f"optima-{end}.tex" for end in ("1-a_b", "2-我的_模型", "3-a_b")]
+    assert sorted(file.name for file in (folder / "tables").iterdir()) == names
+    path.with_name("file").write_text("")
+    refused("--figures .*file: cannot be written", *arguments[:-1], path.with_name("file"))
 
 
 def test_what_a_form_takes_for_granted_is_shown():
@@ -579,3 +604,30 @@ def test_a_line_through_a_bent_law_of_the_loss_predicts_no_loss(tmp_path):
     computed = [line.split() for line in text.splitlines() if line.startswith("L_opt ")]
     assert [line[1:3] for line in computed] == [["not", "known"]]
     assert "L_exponent" in text and text.count("not known") >= 2
+
+
+def test_of_groups_that_reach_less_the_table_says_what_its_compute_is_and_losses_name_their_group(tmp_path):
+    rows = ["arch,N,D,loss"]
+    for arch, longest in (("one", 2e10), ("other", 8e10)):
+        for n in np.geomspace(1e7, 1e9, 5):
+            rows += [f"{arch},{n:.0f},{d:.0f},{1.7 + 400 / n**0.34 + 410 / d**0.28:.6f}" for d in (1e9, 4e9, longest)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(rows))
+    arguments = [path, "--replicates", "40", "--approach", "parametric"]
+    text = fit(*arguments, "--predict", "1e9,1e10")
+    assert "FLOP (6nd), the largest that all groups reached\n" in text
+    assert all(f"\n{arch}: parametric: " in text for arch in ("one", "other")), "why each is believed or not"
+    assert "one: parametric: predicted loss" in text and "other: parametric: predicted loss" in text
+    assert "4 times the largest that all groups reached" in fit(*arguments, "--at", "4.8e20")
+
+
+def test_believed_laws_that_exclude_each_other_say_so(tmp_path):
+    c = np.repeat(1e18 * 2.0 ** np.arange(9), 9)
+    n = np.sqrt(c / 120) * np.tile(np.geomspace(0.25, 4, 9), 9)
+    bowl = 0.0125 * np.log(n * n * 120 / c) ** 2 + 3e-4 * np.random.default_rng(0).standard_normal(len(c))
+    loss = (1.7 + 3 * (c / 1e18) ** -0.15) * np.exp(bowl)  # no sum of powers of N and D
+    path = tmp_path / "runs.csv"
+    rows = [f"{a:.6g},{b:.6g},{v:.8f}" for a, b, v in zip(c, n, loss, strict=True)]
+    path.write_text("\n".join(["C,N,loss", *rows]))
+    text = fit(path, "--replicates", "40")
+    assert text.count("have nothing in common") == 1 and "isoflop and parametric: note: at 2.56e20 FLOP" in text

@@ -142,7 +142,10 @@ def test_memory_of_a_run_and_what_does_not_fit() -> None:
     sizes = [f"training.micro_batch_tokens={n}" for n in (16384, 32768)]
     fits, large = ([line for line in cost_of("paper", size, gpus=60).warnings if "GB of" in line] for size in sizes)
     assert fits == [] and large[0].startswith("4 of 32 runs need more than 90% of the 80 GB of H100 SXM, up to 77")
-    assert any("GB of H100 SXM" in line and "jobs.recompute" in line for line in costs.warnings)
+    assert large[0].endswith("training.micro_batch_tokens=16384 makes it fit")
+    assert any("GB of H100 SXM" in line and "jobs.recompute=1 makes it fit" in line for line in costs.warnings)
+    again = cost_of("paper", "training.micro_batch_tokens=8192", "jobs.recompute=1", gpus=60)
+    assert not any("GB of" in line for line in again.warnings)
     assert not cost_of("four-architectures", device="cpu").warnings
     assert not any("GB of" in line for line in cost_of("four-architectures").warnings)
 

@@ -142,7 +142,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["plan"], "STUDY"),
         (["plan", "no-such-study"], "no such study file"),
         (["plam", "four-architectures"], "plam"),
-        (["fit", "four-architectures"], "No such command 'four-architectures'. fit has study, runs, table, check"),
+        (["fit", "four-architectures"], "No such command 'four-architectures'. fit has study, runs, table"),
         (["plan", "four-architectures", "--onyl", "arch=tnl"], "--only"),
         (["plan", "four-architectures", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
         (["plan", "four-architectures", "--only", "arch"], "--only arch: write it as key=value"),

@@ -21,11 +21,14 @@ import pytest
 
 from arch.errors import InputError
 from data.files import read_json, write_json
+from scaling.cli.submit import trackers_of_jobs
 from scaling.rundir import tracking
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import tracking_lock
 from scaling.rundir.tracking import SENT, TRACKERS, Following, Tracked, check_trackers, failures, lacking, send_missing
 from scaling.study import schema
+from scaling.study.jobs_schema import Cluster
+from tests.jobs.studies import GPUS
 
 from ..small_runs import BATCH, EXACT, make_run, start, train
 
@@ -177,6 +180,12 @@ def test_the_packages_that_a_study_asks_for_must_be_there(monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=r"^tracking: wandb is not installed here: pip install 'linear-scaling\[wandb"):
         check_trackers(["wandb"])
     check_trackers([])
+    assert trackers_of_jobs([], Cluster(**GPUS)) == []
+    with pytest.raises(InputError, match="wandb is not installed here"):  # jobs train by this Python
+        trackers_of_jobs(["wandb"], Cluster(**GPUS))
+    for there in ({"python": "/shared/python"}, {"by_kind": {"train": {"container": ["apptainer", "exec"]}}}):
+        (line,) = trackers_of_jobs(["wandb"], Cluster(**GPUS, **there).of_kind("train"))
+        assert "wandb is not installed here" in line and "where the jobs' own Python is" in line
 
 
 def test_every_tracker_of_a_study_file_is_there() -> None:

@@ -2,8 +2,11 @@
 file with a reason."""
 
 import hashlib
+import random
 
+import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from scaling.cli.main import app
@@ -42,3 +45,28 @@ def test_studies_to_copy_explain_their_lines(name):
     plain = [line for line in lines if line.strip() and "#" not in line]
     sections = [line for line in plain if line.endswith(":") or line.startswith("  by_size")]
     assert len(plain) - len(sections) <= len(lines) // 5, f"{name}: say what these are for: {plain}"
+
+
+def test_wikitext_103_runs_from_its_published_files(tmp_path, monkeypatch):
+    """The packaged file with a tiny model, few tokens and a small vocabulary; its folder holds hand-made articles."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "wikitext-103-raw"
+    folder.mkdir()
+    words = ["the", "river", "runs", "south", "of", "a", "town", "built", "in", "1801", "by", "its", "mayor", "@-@"]
+    draw = random.Random(0)
+    for name, articles in (("train", 300), ("valid", 12), ("test", 12)):
+        texts = (" = Town = \n \n " + " ".join(draw.choices(words, k=120)) + " . \n" for _ in range(articles))
+        (folder / f"wiki.{name}.raw").write_text("".join(texts))
+    content = yaml.safe_load((PACKAGED / "wikitext-103.yaml").read_text())
+    content["corpus"] |= {"tokenizer": "bpe:300", "validation_tokens": 2000}
+    content["grid"] |= {"archs": ["hgrn1-real"], "sizes": ["6k"]}
+    content["training"] |= {"n_tokens": 8192, "batch_tokens": 2048, "warmup_tokens": 4096, "precision": "fp32"}
+    content["training"] |= {"threads": 1, "n_checkpoints": 1, "checkpoint_dtype": "fp32"}
+    del content["overrides"]  # of architectures that are left out here
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    result = CliRunner().invoke(app, ["run", "study.yaml"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_parquet("out/wikitext-103/results/evals.parquet")
+    perplexity = rows[rows["metric"] == "perplexity"].set_index("task")["value"]
+    assert {"perplexity-valid", "perplexity-test"} <= set(perplexity.index)
+    assert perplexity["perplexity-test"] < 400 and perplexity["perplexity-test"] != perplexity["perplexity-valid"]

@@ -184,7 +184,7 @@ def test_set_names_variants_and_changes_the_hash(load):
 
 @pytest.mark.parametrize(
     "change",
-    ["jobs.parallel=3", "jobs.recompute=true", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"],
+    ["jobs.parallel=3", "jobs.recompute=0.5", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"],
 )
 def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
     plain, other = load(), load(MINIMAL | {"tracking": ["wandb"]}, [change])
@@ -326,6 +326,7 @@ BAD = [
     (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
     (changed(training={"warmup_tokens": 10_000}), "would end before it reaches its learning rate"),
     (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
+    (changed(jobs={"recompute": 1.5}), "jobs.recompute: must be true, false, or a number from 0 to 1, not 1.5"),
     (changed(jobs={"processes": 3}), "4 sequences do not split over jobs.processes=3 and micro-batches of 4"),
     (changed(training={"precision": "bf61"}), "must be 'fp32' or 'bf16', not 'bf61' (did you mean 'bf16'?)"),
     (changed(training={"betas": [0.9]}), "training.betas: must be two numbers, not 1"),

@@ -20,7 +20,7 @@ def measured(*options):
 
 def test_a_row_each_model_and_size(tmp_path):
     out = tmp_path / "rows.json"
-    done = measured("--model", "tnl,hgrn2", "--micro-batch", "1", "--json", str(out))
+    done = measured("--model", "tnl,hgrn2", "--micro-batch", "1", "--recompute", "0.5", "--json", str(out))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
     assert [(row["model"], row["size"], row["processes"]) for row in rows] == [
@@ -45,6 +45,7 @@ def test_rows_that_do_not_split_are_one_line():
         (["--model", "tnl", "--size", "8x"], "unknown size"),
         (["--model", "tnl", "--steps", "0"], "--steps"),
         (["--model", "tnl", "--micro-batch", "0"], "--micro-batch"),
+        (["--model", "tnl", "--recompute", "2"], "--recompute"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message):

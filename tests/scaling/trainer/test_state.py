@@ -166,6 +166,10 @@ def test_a_state_of_the_old_form_or_without_a_moment_is_refused_before_a_process
     stopped(rundir, 6)
     assert check_run(rundir, run)
     piece = next(state.glob("*.safetensors"))
+    good = piece.read_bytes()
+    piece.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    assert check_run(rundir, run), "a damaged state is not used: the run goes on from an earlier one"
+    piece.write_bytes(good)
     save_file({key: tensor for key, tensor in load_file(piece).items() if "/exp_avg/" not in key}, piece)
     seal(state)
     with pytest.raises(InputError, match=rf"{state}: is no training state \(\S+ numbers are there, \S+ were written"):

@@ -17,6 +17,7 @@ from arch.config import ARCHS
 from arch.model.lm import build_model
 from arch.presets import preset
 from arch.recorder import Recorder, Work
+from scaling.rundir.saved import stored_numbers
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest, spread
@@ -126,7 +127,7 @@ def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path, optimizer: 
     expected = [tuple(float(x) for x in eager.step(tokens, RATE)) for tokens in batches()[3:5]]
     for _ in range(2):
         assert [tuple(float(x) for x in stepper.step(tokens, RATE)) for tokens in batches()[3:5]] == expected
-        replayed.load(tmp_path, pieces)
+        replayed.load(stored_numbers(tmp_path, pieces))
         stepper.forget()
     assert stepper.replays and messages == []
 

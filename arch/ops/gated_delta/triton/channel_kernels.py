@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ...triton.tiles import LOG2E, LOWEST, load_rows, operand, power, row_sums, store_rows
-from .kernels import chunk_tile, diagonal_of, many_products, on_diagonal, own_tile, state_gradients, store_own
+from .kernels import chunk_tile, diagonal_of, many_products, on_diagonal, store_own
 
 REACH = tl.constexpr(60.0)
 
@@ -118,33 +118,15 @@ def channel_scores(
     store_own(lower, same, index, 0, C, C, C, False)
 
 
-@triton.jit(do_not_specialize=["T", "N"])
+@triton.jit
 def channel_gradients(
-    q, k, v, beta, log_decay, d_out, written, solved, states, d_states, d_q, d_k, d_v, d_beta, d_decay,
-    T, H, N, QS, KS, VS, OS, DQS, DKS, DVS,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SUB: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr, TMA: tl.constexpr, STAGES: tl.constexpr,
+    query, key, b, x, of_p, of_a, of_q, of_k, leaving, spanning, rows,
+    C: tl.constexpr, BK: tl.constexpr, SUB: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """As `delta_gradients`; d_decay [B, T, H, DK]."""
+    """Of log2 decays x [C, BK] and the sums over values of `delta_gradients`: the gradients of q, of b k, of k
+    otherwise, and of the log-decays, each [C, BK]."""
     NB: tl.constexpr = C // SUB
-    tile, chunk, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    batch, head = bh // H, bh % H
-    bh = bh.to(tl.int64)
-    index, row = bh * N + chunk, chunk * C
-    rows = tl.arange(0, C)
-    inside = rows < T - row
-    channel = tile * BK
-    place = batch.to(tl.int64) * T + row
-    vector = (place + rows) * H + head
-    of_p, of_a, of_q, of_k, leaving, spanning = state_gradients(
-        d_out, written, solved, states, d_states, batch, head, index, row, rows, channel, T, OS,
-        C, DK, DV, BK, BV, True, EXACT, TMA, STAGES,
-    )  # fmt: skip
-    b = tl.load(beta + vector, mask=inside, other=0.0)
-    x = log_decays(log_decay, place, rows, inside, H * DK, head * DK + channel, C, BK)
     enter, leave, whole = chunk_ends(x, rows, EXACT, FAST)
-    query = chunk_tile(q, batch, row, head * DK + channel, rows, T, QS, C, BK, False).to(tl.float32)
-    key = chunk_tile(k, batch, row, head * DK + channel, rows, T, KS, C, BK, False).to(tl.float32)
     of_q *= enter
     of_k *= -enter
     leaving *= leave
@@ -193,15 +175,5 @@ def channel_gradients(
         found += tl.reshape(near_found, [C, BK])
     of_q += tl.reshape(late_q, [C, BK])
     of_k += tl.reshape(late_k, [C, BK])
-    store_rows(d_q + place * DQS + head * DK, of_q, rows, inside, DQS, channel, BK)
-    store_rows(d_k + place * DKS + head * DK, b[:, None] * of_k + leaving + early, rows, inside, DKS, channel, BK)
     d_log = summed(rows[None, :] >= rows[:, None], found, EXACT) + spanning[None, :]
-    store_rows(d_decay + place * H * DK + head * DK, d_log, rows, inside, H * DK, channel, BK)
-    of_beta = tl.sum(key * of_k, 1)
-    for share_of_v in range(tile, DV // BV, DK // BK):
-        first = share_of_v * BV
-        z = tl.trans(own_tile(solved, index, first, 0, DV, C, BV, C, TMA)).to(tl.float32)
-        value = chunk_tile(v, batch, row, head * DV + first, rows, T, VS, C, BV, False)
-        of_beta += tl.sum(z * value.to(tl.float32), 1)
-        store_rows(d_v + place * DVS + head * DV, z * b[:, None], rows, inside, DVS, first, BV)
-    tl.store(d_beta + tile * (tl.num_programs(2) // H).to(tl.int64) * T * H + vector, of_beta, mask=inside)
+    return of_q, of_k, leaving + early, d_log

@@ -14,8 +14,9 @@ from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.descriptors import blocks
 from ...triton.device_config import delta_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
-from .channel_kernels import channel_gradients, channel_scores
-from .kernels import delta_gradients, delta_operands, delta_run, delta_run_back
+from .channel_kernels import channel_scores
+from .gradient_kernel import delta_gradients
+from .kernels import delta_operands, delta_run, delta_run_back
 
 Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -155,29 +156,23 @@ def _backward(
         call.own(solved, tile, chunk), d_initial, *call.sizes, *map(row_stride, (*at_start, d_out)), **call.flags,
         **call.run, START=d_final is not None,
     )  # fmt: skip
-    width, height = config.channel_tile if call.channel else config.gradient_tile
+    channel = call.channel
+    width, height = config.channel_tile if channel else config.gradient_tile
     shares = (call.key_dim // width, call.batch, call.length, call.heads)
     d_beta = v.new_empty(shares, dtype=torch.float32)
-    strides = (*call.strides, *map(row_stride, (d_out, d_q, d_k, d_v)))
-    given = (
-        call.of_rows(d_out, height), call.own(written, height, chunk), call.own(solved, height, chunk),
-        call.own(states, height, width), call.own(d_states, height, width), d_q, d_k, d_v, d_beta,
-    )  # fmt: skip
-    flags = dict(**call.plain, **call.fast, DV=call.value_dim, BK=width, BV=height, TMA=config.tma)
-    grid = (shares[0], call.chunks, call.rows)
-    if call.channel:
+    if log_decay is not None:
         d_decay = torch.empty_like(log_decay)
-        channel_gradients[grid](
-            q, k, v, beta, log_decay, *given, d_decay, *call.sizes, *strides, **flags, SUB=config.block,
-            STAGES=config.channel_stages, num_warps=config.channel_warps,
-        )  # fmt: skip
     else:
         d_decay = v.new_empty(shares if call.flags["DECAY"] else (0, 0, 0, 0), dtype=torch.float32)
-        delta_gradients[grid](
-            q, k, v, beta, table, *given, d_decay, *call.sizes, *strides, **flags, DECAY=call.flags["DECAY"],
-            STAGES=config.gradient_stages, num_warps=config.gradient_warps,
-        )  # fmt: skip
-        d_decay = d_decay.sum(0)
+    delta_gradients[shares[0], call.chunks, call.rows](
+        q, k, v, beta, log_decay, table, call.of_rows(d_out, height), call.own(written, height, chunk),
+        call.own(solved, height, chunk), call.own(states, height, width), call.own(d_states, height, width), d_q, d_k,
+        d_v, d_beta, d_decay, *call.sizes, *call.strides, *map(row_stride, (d_out, d_q, d_k, d_v)), **call.flags,
+        **call.fast, BK=width, BV=height, SUB=config.block, CHANNEL=channel, TMA=config.tma,
+        STAGES=config.channel_stages if channel else config.gradient_stages,
+        num_warps=config.channel_warps if channel else config.gradient_warps,
+    )  # fmt: skip
+    d_decay = d_decay if channel else d_decay.sum(0)
     if d_decay.numel() and call.chunks == 1 and initial is not None and d_final is not None:
         whole = table[:, 0] if call.channel else table[2, :, 0, -1]
         d_decay += lost_by_rounding(initial, d_final, whole, states.dtype, states.dtype)

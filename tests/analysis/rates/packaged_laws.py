@@ -1,0 +1,52 @@
+"""The law of learning rates that comes with the quickstart, and the sweeps of the second study.
+
+quickstart-rates.json is of the two halves of the quickstart's search: quickstart_rates.csv (8 sizes, 1.6 to 2.6 M
+tokens, means of two seeds) and quickstart_short.csv (2 sizes, 0.8 M tokens, one seed). Both have batch 1,024, a
+constant rate, the same five rates for every architecture, and their losses held out.
+
+    python -m tests.analysis.rates.packaged_laws
+
+writes it in scaling/studies. second-study-rates.json is the law by which that study's runs are trained, registered
+before them (docs/research/second-study.md): it is not fitted anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.rates.cell import RatePoint
+from analysis.rates.law import RatesFit, fit_rates, law_file
+from data.files import write_json
+from scaling.study.file import find_study
+from scaling.study.rate_law import RateLaw
+from scaling.study.spec import load_study
+from scaling.study.sweep import recipe_of, sweep_of
+
+from .worlds import HERE, points_in, points_of
+
+RESEARCH = Path(__file__).parents[3] / "docs" / "research"
+QUICKSTART, SECOND = (find_study(name).with_name(f"{name}-rates.json") for name in ("quickstart", "second-study"))
+
+
+def quickstart_fit() -> RatesFit:
+    return fit_rates(points_of("quickstart_rates.csv", "quickstart_short.csv"))
+
+
+def second_points() -> list[RatePoint]:
+    first = pd.read_csv(RESEARCH / "second-study-rates.csv")
+    second = pd.read_csv(RESEARCH / "second-study-sweep.csv").rename(columns={"held_out_loss": "loss"})
+    return points_in(pd.concat([first, second]))
+
+
+def second_fit() -> RatesFit:
+    return fit_rates(second_points(), without=["batch_tokens"], share=True)
+
+
+def quickstart_law() -> RateLaw:
+    return law_file(quickstart_fit(), recipe_of(sweep_of(load_study(HERE / "quickstart_short.yaml")), None))
+
+
+if __name__ == "__main__":
+    write_json(QUICKSTART, quickstart_law().model_dump(mode="json", by_alias=True), kind="results")
