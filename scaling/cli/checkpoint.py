@@ -43,6 +43,7 @@ def generate(
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
     saved = find_checkpoint(checkpoint, tell, options.plugin)
+    saved.check_text()
     from ..checkpoints.generate import SamplingOptions, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
 
@@ -71,6 +72,7 @@ def inspect(
 ) -> None:
     """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
     saved = find_checkpoint(checkpoint, tell, plugin)
+    saved.check_text()
     from analysis.inspection.gates import inspect_checkpoint
     from analysis.inspection.page import gates_table, write_inspection
 

@@ -135,10 +135,14 @@ class Corpus(Section):
     @model_validator(mode="before")
     @classmethod
     def _ids_of_a_labelled_set(cls, raw: Any) -> Any:
-        """A labelled set has ids of its own."""
+        """A labelled set has ids of its own, and text has none."""
         source = raw.get("source") if isinstance(raw, dict) else None
         first = source[0] if isinstance(source, list) and source else source
-        return {**raw, "tokenizer": IDS} if isinstance(first, str) and names_set(first) else raw
+        labelled = isinstance(first, str) and names_set(first)
+        if isinstance(raw, dict) and "tokenizer" in raw and (raw["tokenizer"] == IDS) != labelled:
+            why = "a labelled set has ids of its own" if labelled else "ids are of labelled sets, and source is text"
+            raise ValueError(f"corpus.tokenizer: {why}: leave it out")
+        return {**raw, "tokenizer": IDS} if labelled else raw
 
     @model_validator(mode="before")
     @classmethod
