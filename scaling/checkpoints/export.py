@@ -118,7 +118,6 @@ def check_repository(name: str) -> None:
 
 
 def _check_tokenizer(checkpoint: Checkpoint) -> None:
-    checkpoint.check_text()
     for name in TOKENIZER:
         if name not in checkpoint.manifest["files"]:
             raise InputError(

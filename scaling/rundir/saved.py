@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from arch.errors import InputError
 from data.files import read_manifest, reading
 from data.left_out import left_out
-from data.vocabulary import IDS
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
@@ -140,13 +139,6 @@ class Checkpoint(Saved):
                 f"{self.path}: lies in no run's directory, so it has no corpus: give a text with --text FILE"
             )
         return run.parent.parent / "corpus"
-
-    def check_text(self) -> None:
-        """Raise InputError where its model is a classifier, which reads ids of a labelled set."""
-        if (self.manifest.get("tokenizer") or {}).get("name") == IDS:
-            raise InputError(
-                f"{self.path}: is a classifier, which reads ids and no text: `scaling eval study` evaluates it"
-            )
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer whose files the checkpoint carries. Raises InputError where it cannot be opened, is not the one
