@@ -16,7 +16,6 @@ from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.outside import modules_of
 from arch.registry import archs_with, in_family, kinds_of, plugins_of
-from data.labelled import LabelledSet, is_set
 from data.labelled_sources import facts_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
@@ -295,8 +294,7 @@ class StudySpec(StudyFile):
         """The fields of all models that follow from the corpus."""
         if not (source := self.corpus.settings().labelled):
             return {"vocab_size": vocabulary_of(self.corpus.tokenizer)}
-        corpus = self.directory / "corpus"
-        facts = LabelledSet(corpus).facts if is_set(corpus) else facts_of(source)
+        facts = facts_of(source, self.directory / "corpus")
         encoder = {
             "n_classes": facts.n_classes,
             "padding_id": facts.padding_id,
