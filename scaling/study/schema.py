@@ -149,6 +149,12 @@ class Corpus(Section):
         return raw
 
     @model_validator(mode="after")
+    def _ids_are_of_a_labelled_set(self) -> Corpus:
+        if self.tokenizer == IDS and not all(isinstance(item, str) and names_set(item) for item in self.source):
+            raise ValueError(f"tokenizer: {IDS} is of labelled sets, and source is text: choose another")
+        return self
+
+    @model_validator(mode="after")
     def _as_the_data_package_takes_it(self) -> Corpus:
         try:
             self.settings()
