@@ -18,7 +18,7 @@ from arch.outside import modules_of
 from arch.registry import archs_with, in_family, kinds_of, plugins_of
 from data.labelled_sources import facts_of
 from data.vocabulary import vocabulary as vocabulary_of
-from flops import count_params
+from flops import count_params, train_flops_per_token
 
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
@@ -240,7 +240,10 @@ class StudySpec(StudyFile):
         def n_params() -> int:
             return count_params(config).non_embedding
 
-        sized = Sized(config.context_length, self.jobs.processes, n_params, where)
+        def flops_per_token() -> float:
+            return train_flops_per_token(config, "exact")
+
+        sized = Sized(config.context_length, self.jobs.processes, n_params, flops_per_token, where)
         changes, rules = section_of(at, "training") | set_training, dict[str, str]()
         try:
             given = training
