@@ -198,7 +198,7 @@ class ResourceEstimator:
             fits = self._fewest(smaller, speed)[0]
             if fits and (fewer := fits[0] * fits[1]) < world:
                 reasons["micro_batch_tokens"] = (
-                    f"with half of training.micro_batch_tokens {fewer} {unit}s do, not {world}"
+                    f"with half of training.micro_batch_tokens it needs {counted(fewer, unit)}, not {world}"
                 )
         return *fewest, reasons
 

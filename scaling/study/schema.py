@@ -138,7 +138,11 @@ class Corpus(Section):
         """A labelled set has ids of its own."""
         source = raw.get("source") if isinstance(raw, dict) else None
         first = source[0] if isinstance(source, list) and source else source
-        return {**raw, "tokenizer": IDS} if isinstance(first, str) and names_set(first) else raw
+        if not (isinstance(first, str) and names_set(first)):
+            return raw
+        if raw.get("tokenizer", IDS) != IDS:
+            raise ValueError("tokenizer: a labelled set has ids of its own: leave it out")
+        return {**raw, "tokenizer": IDS}
 
     @model_validator(mode="before")
     @classmethod

@@ -8,9 +8,11 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
+from analysis.report.accuracy import accuracy_rows
 from data.labelled import Facts, LabelledSplit, write_set
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
@@ -105,6 +107,29 @@ def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_runs_that_differ_by_their_seed_are_a_row_whatever_their_size_is_called():
+    runs = [("s1", 1), ("s1", 10), ("s10", 1), ("s10", 10)]
+    ids = [f"hgrn2-{size}-c16-s{seed}-gatesbounded" for size, seed in runs]
+    table = pd.DataFrame({"run_id": ids, "arch": "hgrn2", "context_length": 16})
+    table[["size", "seed"]] = runs
+    scores = pd.DataFrame(
+        {"run_id": ids, "task": "classify", "metric": "acc", "step": 6, "value": [0.5, 0.7, 0.8, 0.8]}
+    )
+    rows = accuracy_rows(table, scores, {}, "validation")
+    kinds = [(row["runs"], row["seeds"], row["validation accuracy, %"]) for row in rows]
+    assert kinds == [("hgrn2-s1-c16-gatesbounded", "2", "60.00"), ("hgrn2-s10-c16-gatesbounded", "2", "80.00")]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "test.tokens.npy"])
+def test_a_damaged_copy_of_a_set_is_made_again(study, tmp_path, name):
+    assert in_this_process(main, "data", study, "--out", tmp_path).returncode == 0
+    file = tmp_path / "classes/corpus" / name
+    whole = file.read_bytes()
+    file.write_bytes(whole[:60])
+    assert in_this_process(main, "data", study, "--out", tmp_path).returncode == 0
+    assert file.read_bytes() == whole
+
+
 def test_encoders_follow_from_the_set_and_the_objective(study, tmp_path):
     (run, _) = load_study(study).runs()
     facts = {"n_classes": 2, "padding_id": PADDING, "documents": 1, "image": None}
@@ -127,6 +152,7 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
     for words, changes in (
         ("no labelled set is here", {"corpus": {"source": f"labelled:{tmp_path}/none"}}),
         ("corpus.source is text", {"corpus": {"source": "synthetic:0:60000"}, "objective": {"pooling": "last"}}),
+        ("ids of its own", {"corpus": content["corpus"] | {"tokenizer": "bytes"}}),
         ("source is text", {"corpus": {"source": "synthetic:0:60000", "tokenizer": "ids"}}),
         ("pooling", {"objective": {"pooling": "max"}}),
         ("patches are cut of images", {"objective": {"patch": 2}}),
