@@ -25,7 +25,8 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             values = result["values"]
             if values.get("loss") is None:  # a model that diverged
                 continue
-            numbers = [values[key] for key in ("loss", "perplexity", "bits_per_byte")]
+            keys = ("loss", "perplexity", "bits_per_byte")  # a labelled set has no bytes
+            numbers = [values[key] for key in keys if key != keys[2] or values.get("n_bytes_scored") != 0]
             step, n_tokens = result["step"], result["n_tokens"]
             right = type(step) is int and step > 0 and n_tokens == step * training.batch_tokens
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):

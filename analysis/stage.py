@@ -171,7 +171,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
     provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}
     provenance |= provenance_facts(fits, came)
     provenance["run spec hashes"] = ", ".join(map(" ".join, came["spec_hashes"].items()))
-    of_classes = accuracies(study, runs)
+    of_classes = accuracies(study, tables.runs, source)
     beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast, of_classes)
     made = page(Study(name, fits, tables, *beside), study.live)
     if not is_drawn:
@@ -185,13 +185,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
     return Reported(directory / "index.html", not is_drawn, missing)
 
 
-def accuracies(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, str]]:
+def accuracies(study: StudySpec, runs: pd.DataFrame, source: Source) -> list[dict[str, str]]:
     """The accuracies of the study's classifiers, beside published ones; empty where none was evaluated."""
     from analysis.report.accuracy import accuracy_rows
 
-    evaluation, runs_table = study.evaluation, read_tables(study.results).runs
-    split = str(evaluation.settings.get("classify", {}).get("split", "test"))
-    return accuracy_rows(runs_table, source_of(study, runs).scores(), evaluation.published, split)
+    split = str(study.evaluation.settings.get("classify", {}).get("split", "test"))
+    return accuracy_rows(runs, source.scores(), study.evaluation.published, split)
 
 
 def read_tables(results: Path) -> RunTable:

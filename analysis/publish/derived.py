@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from analysis.costs import costs_table, study_costs
 from analysis.forecast.outcome import read_forecast
+from analysis.report.accuracy import accuracy_section
 from analysis.report.page import laws_of
 from analysis.report.runs import cost_notes, provenance_facts, training_facts
 from analysis.report.section import Section, markdown
-from analysis.stage import fits_of
+from analysis.stage import accuracies, fits_of
 from data.files import json_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     facts = {"runs": states} | training_facts(tables.runs) | provenance_facts(fits, source.provenance())
     sections = [
         *laws_of(fits, read_forecast(study, source)),
+        accuracy_section(accuracies(study, tables.runs, source)),
         Section("Costs", notes=[*cost_notes(costs), f"By run: {COSTS}."]),
         Section("Provenance", notes=[f"{name}: {value}" for name, value in facts.items() if value]),
     ]

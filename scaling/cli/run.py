@@ -80,12 +80,14 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         print_json(result.to_dict())
     elif result.fits:
         from analysis.report.runs import fitted_line
-        from analysis.stage import accuracies
+        from analysis.source.choose import source_of
+        from analysis.stage import accuracies, read_tables
 
         from .fitting import runs_at_stored_rates
         from .show import show_summary
 
-        if rows := accuracies(request.study, runs_at_stored_rates(request)):
+        source, runs = source_of(request.study, runs_at_stored_rates(request)), read_tables(request.study.results).runs
+        if rows := accuracies(request.study, runs, source):
             print(f"\n{rows_table(rows)}")
         more = [
             fitted_line(result.fits),

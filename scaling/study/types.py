@@ -132,7 +132,7 @@ def different(values: list[Any]) -> list[Any]:
     return values
 
 
-LENGTH = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e\d+)?)\s*(N|FLOP)")  # 20N, 2e14 FLOP
+LENGTH = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e\d+)?)\s*(N|FLOP)", re.ASCII)  # 20N, 2e14 FLOP
 
 
 def _tokens(value: Any) -> int | str:

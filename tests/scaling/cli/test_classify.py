@@ -89,6 +89,9 @@ def test_a_study_of_classes_runs_from_file_to_table(study):
     (run, *_) = (study.parent / "out/classes/runs").iterdir()
     for words in (("generate", run, "x"), ("inspect", run), ("export", run, study.parent / "exported")):
         assert "is a classifier, which reads rows of ids" in refusal_of(*words)
+    assert in_this_process(main, "publish", study, study.parent / "published").returncode == 0
+    results = (study.parent / "published/RESULTS.md").read_text(encoding="utf-8")
+    assert "test accuracy, %" in results and "60.52" in results and "cannot be read" not in results
     again = in_this_process(main, "run", study)
     assert "nothing is left to train" in again.stdout and accuracies(again.stdout) == accuracies(first.stdout)
 

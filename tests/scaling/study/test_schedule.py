@@ -134,6 +134,7 @@ def test_tokens_by_a_training_compute(tmp_path):
         ({"n_tokens": "2e99 FLOP"}, "a compute such as 2e14 FLOP, not '2e99 FLOP'"),
         ({"n_tokens": "1e30 FLOP"}, "are more than 1e+18 tokens: plan fewer"),
         ({"n_tokens": "1 FLOP"}, "is more than n_tokens=1"),
+        ({"n_tokens": "２e9 FLOP"}, "a compute such as 2e14 FLOP"),
         ({"schedule": "inverse_sqrt"}, "training.warmup_tokens of llama/6k is 0: schedule inverse_sqrt falls from"),
         ({"schedule": "wsd", "warmup_tokens": 18_000}, "of llama/6k reaches into the decay, which begins after 16,128"),
         ({"schedule": "cosine", "warmup_tokens": 19_999}, "reaches into the decay"),
