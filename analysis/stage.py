@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 42  # of the method and of the tables: raise it with every change of either, so that fits are made anew
-REPORT_VERSION = 50  # of the page: raise it with every change of what a report shows, so that it is drawn again
+REPORT_VERSION = 51  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -186,10 +186,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
 
 
 def accuracies(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, str]]:
-    """The test accuracies of the study's classifiers, beside published ones; empty where none was evaluated."""
+    """The accuracies of the study's classifiers, beside published ones; empty where none was evaluated."""
     from analysis.report.accuracy import accuracy_rows
 
-    return accuracy_rows(read_tables(study.results).runs, source_of(study, runs).scores(), study.evaluation.published)
+    evaluation, runs_table = study.evaluation, read_tables(study.results).runs
+    split = str(evaluation.settings.get("classify", {}).get("split", "test"))
+    return accuracy_rows(runs_table, source_of(study, runs).scores(), evaluation.published, split)
 
 
 def read_tables(results: Path) -> RunTable:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 from data.arena import TASKS
-from data.files import fsync_dir
-from data.labelled import Facts, LabelledSet
+from data.files import fsync_dir, read_manifest
+from data.labelled import Facts, LabelledSet, is_set
 
 if TYPE_CHECKING:
     from data.splitting import Progress
@@ -23,9 +23,12 @@ def names_set(source: str) -> bool:
     return source.partition(":")[0] in (FOLDER, *TASKS)
 
 
-def facts_of(source: str) -> Facts:
-    """What is known of a labelled set before it is made. Raises InputError where a folder holds none."""
+def facts_of(source: str, directory: Path | None = None) -> Facts:
+    """What is known of a labelled set, of the one at `directory` where it is made there and whole. Raises InputError
+    where a folder holds none."""
     name, _, rest = source.partition(":")
+    if directory is not None and is_set(directory) and read_manifest(directory, verify=False):
+        return LabelledSet(directory).facts
     return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
 
 
@@ -36,10 +39,11 @@ def check_set(source: str) -> None:
 
 
 def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
-    """The set at `directory`, made there, or copied, where it is missing. Raises InputError where another is there."""
+    """The set at `directory`, made there, or copied, where it is missing or damaged. Raises InputError where another is
+    there."""
     name, _, rest = source.partition(":")
-    if (directory / "manifest.json").exists():
-        there = LabelledSet(directory, verify=True)
+    if read_manifest(directory) is not None:
+        there = LabelledSet(directory)
         if name == FOLDER and Path(rest).expanduser().is_dir():
             is_same = LabelledSet(Path(rest).expanduser()).fingerprint == there.fingerprint
         else:

@@ -38,8 +38,9 @@ def _commands(command: Any, words: str) -> Iterator[str]:
             continue
         arguments = [p for p in one.params if p.param_type_name == "argument"]
         options = [p for p in one.params if p.param_type_name == "option"]
-        usage = " ".join([words, name, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
-        rows = [[f"`{_name(p)}`", "required", p.help or ""] for p in arguments]
+        places = [_name(p) if p.required else f"[{_name(p)}]" for p in arguments]
+        usage = " ".join([words, name, *places, *(["[OPTIONS]"] if options else [])])
+        rows = [[f"`{_name(p)}`", "required" if p.required else "", p.help or ""] for p in arguments]
         rows += [[f"`{_spelt(p)}{_value(p)}`", _default(p), p.help or ""] for p in options]
         yield f"### {words} {name}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
 

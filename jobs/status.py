@@ -90,7 +90,8 @@ def _row(row: dict[str, Any], entry: QueueEntry | None, states: Mapping[str, str
         return row
     if not element.active:
         if element.state != "COMPLETED":
-            row["state"], row["reason"] = "interrupted", row["reason"] or _why(element)
+            row["state"] = "interrupted"
+            row["reason"] = "; ".join(filter(None, (row["reason"], _why(element))))
         return row
     row["limit_left"] = element.left or None
     if element.state == "PENDING":

@@ -35,15 +35,15 @@ class Budget:
 
 def budgets_of(runs: Sequence[Run], worlds: Sequence[World]) -> list[Budget]:
     """The budgets of an architecture's runs, ascending: computes at which LEAST_SIZES sizes or more were trained. A
-    size has those between its decayed points, or of a whole curve from a share CURVE on."""
-    ends: dict[float, tuple[float, float]] = {}
+    size has those of its decayed points, or of a whole curve from a share CURVE on."""
+    spans: dict[float, list[tuple[float, float]]] = {}
     for run in runs:
-        c, (low, high) = run.per_token * run.n_tokens, ends.get(run.n_params, (math.inf, 0.0))
-        ends[run.n_params] = min(low, c if run.branch else CURVE * c), max(high, c)
+        log_c = math.log(run.per_token * run.n_tokens)
+        spans.setdefault(run.n_params, []).append((log_c + (0 if run.branch else math.log(CURVE)), log_c))
     costs = {run.n_params: run.per_token for run in runs}
     budgets = []
     for log_c in _clusters(sorted({math.log(run.per_token * run.n_tokens) for run in runs})):
-        at = [n for n in sorted(costs) if math.log(ends[n][0]) - SAME <= log_c <= math.log(ends[n][1]) + SAME]
+        at = [n for n in sorted(costs) if any(low - SAME <= log_c <= high + SAME for low, high in spans[n])]
         if len(at) < LEAST_SIZES:
             continue
         cost = Cost(np.log(at), np.log([costs[n] for n in at]), "exact")

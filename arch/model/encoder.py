@@ -70,8 +70,10 @@ class Encoder(Decoder):
         if self.positions is not None:
             x = x + self.positions[: x.shape[1]].to(x.dtype)
         streams = self._streams(x, padding, backend)
-        if self.tpe is not None:  # half of the sum, because each direction may hold x itself
-            x = both_directions(self.tpe, x, streams[self.kind_of_layer[0]]) / 2
+        if self.tpe is not None:
+            stream = streams[self.kind_of_layer[0]]
+            # half of the sum, because each direction may hold x itself
+            x = both_directions(self.tpe, x, stream) / 2 if stream.both_directions else self.tpe(x, stream, {})[0]
         u = self._pool(self.through_layers(x, streams), padding).unflatten(0, (-1, self.encoder.documents))
         if self.encoder.documents == 1:
             return u, None

@@ -13,8 +13,11 @@ import typer
 
 from arch.amounts import counted
 from arch.commands import Plugins
+from arch.errors import InputError
+from data.vocabulary import IDS
 
 from ..rundir.find_checkpoint import find_checkpoint
+from ..rundir.saved import Checkpoint
 from .options import AsJson, DryRun, print_json, tell
 
 CheckpointPath = Annotated[
@@ -42,7 +45,7 @@ def generate(
     options: GenerateOptions,
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
-    saved = find_checkpoint(checkpoint, tell, options.plugin)
+    saved = _language_model(checkpoint, options.plugin)
     from ..checkpoints.generate import SamplingOptions, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
 
@@ -70,7 +73,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
-    saved = find_checkpoint(checkpoint, tell, plugin)
+    saved = _language_model(checkpoint, plugin)
     from analysis.inspection.gates import inspect_checkpoint
     from analysis.inspection.page import gates_table, write_inspection
 
@@ -103,7 +106,7 @@ def export(
 
     if push is not None:
         check_repository(push)
-    saved = find_checkpoint(checkpoint, tell, plugin)
+    saved = _language_model(checkpoint, plugin)
     with TemporaryDirectory() as elsewhere:
         result = export_hf(saved.path, Path(elsewhere) if dry_run else directory, dtype) | {"directory": str(directory)}
     where = push and f"revision step{saved.step} of {push}"
@@ -119,3 +122,11 @@ def export(
         print(f"would be {where}" if dry_run else f"pushed: {where}, {result['pushed']}")
     if dry_run:
         print("dry run: nothing was written")
+
+
+def _language_model(path: Path, plugin: list[str] | None) -> Checkpoint:
+    """The checkpoint at a path. Raises InputError where there is none, and for a classifier's, which reads no text."""
+    saved = find_checkpoint(path, tell, plugin)
+    if (saved.manifest.get("tokenizer") or {}).get("name") == IDS:
+        raise InputError(f"{saved.path}: is a classifier, which reads rows of ids: give a language model's checkpoint")
+    return saved

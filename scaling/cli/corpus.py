@@ -51,7 +51,8 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
         raise InputError(f"{request.study.origin}: {error}") from None
     for line in _described(request, corpus):
         request.say(line)
-    if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:
+    made_of = corpus.manifest["settings"]["source"]
+    if not settings.labelled and made_of != settings.to_dict()["source"]:
         request.say(f"corpus: made of {shown_source(made_of)}; {shown_source(settings.source)} holds the same text")
     for line in _warnings(request, corpus):
         request.say(f"warning: {line}")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def publish(
     study: FittedOptions,
     directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The folder; of an earlier publication it is replaced.")
+        Path | None,
+        typer.Argument(metavar="DIR", help="The folder to write; of an earlier publication it is replaced."),
     ] = None,
     check: Annotated[
         bool,

@@ -148,6 +148,7 @@ def status_rows(
         pace = pace_of(rundir.rows_back(PACE_BYTES)) if running else Pace(last.get("tokens_per_s"))
         saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
+        why = (attempt.get("reason") or status["reason"], attempt.get("damaged") or (ELSEWHERE if elsewhere else None))
         rows.append(
             {
                 "run_id": run.run_id,
@@ -169,10 +170,7 @@ def status_rows(
                 "pace": pace.share,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": attempt.get("host"),
-                "reason": attempt.get("reason")
-                or status["reason"]
-                or attempt.get("damaged")
-                or (ELSEWHERE if elsewhere else None),
+                "reason": "; ".join(filter(None, why)) or None,
             }
         )
     return _shared(rows)

@@ -74,7 +74,7 @@ class SubmitOptions:
         False
     )
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Also submit runs that failed: their loss became infinite or NaN.")
+        bool, typer.Option("--retry-failed", help="Also submit runs that failed: loss or gradient did not stay finite.")
     ] = False
     explain: Annotated[bool, typer.Option("--explain", help="Print the reason for everything that a job requests.")] = (
         False

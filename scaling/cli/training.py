@@ -83,9 +83,9 @@ def check_architectures(request: Request, here: bool = True) -> list[str]:
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
 
-    A run that fails does not stop the others, but for the branches of a trunk. One that failed before (its loss became
-    infinite or NaN) is not tried again: the same spec fails in the same way. Raises InputError where a branch has no
-    trunk, and at the end where a run's process refused its input.
+    A run that fails does not stop the others, but for the branches of a trunk. One that failed before (loss or
+    gradient did not stay finite) is not tried again: the same spec fails in the same way. Raises InputError where a
+    branch has no trunk, and at the end where a run's process refused its input.
     """
     _refuse_queued(request)
     check_trunks(request)

@@ -97,7 +97,10 @@ def stored_numbers(folder: Path, names: Iterable[str]) -> Held:
             begin = 8 + int.from_bytes(handle.read(8), "little")
             for key, about in json.loads(handle.read(begin - 8)).items():
                 parameter, what, start = key.rsplit("/", 2)
-                part = Stored(int(start), about["shape"][0], file, begin + about["data_offsets"][0])
+                (length,), (first, end) = about["shape"], about["data_offsets"]
+                if about["dtype"] != "F32" or not 0 <= first <= end or end - first != 4 * length:
+                    raise ValueError(f"{key} is not fp32, or lies outside of the file")
+                part = Stored(int(start), length, file, begin + first)
                 held.setdefault(parameter, {}).setdefault(what, []).append(part)
     for kinds in held.values():
         for parts in kinds.values():

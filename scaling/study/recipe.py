@@ -42,8 +42,7 @@ class TrainingRecipe(Section):
     al. 2025); null takes those of a beta2 of 0.95 at `batch_tokens`."""
     timescale: Positive = 1.08
     """tau = B / (lr weight_decay D), the share of a run's tokens that its weights average over, is this times (D / N)^
-    `timescale_exponent`, which gives `training.weight_decay` (Bergsma et al. 2025; the factor was not compared with
-    the paper)."""
+    `timescale_exponent`, which gives `training.weight_decay` (Bergsma et al. 2025, as others quote it; of subwords)."""
     timescale_exponent: Annotated[Number, Field(ge=-2, le=0)] = -0.53
     """The exponent of tokens a parameter in `timescale`."""
 

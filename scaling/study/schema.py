@@ -138,7 +138,11 @@ class Corpus(Section):
         """A labelled set has ids of its own."""
         source = raw.get("source") if isinstance(raw, dict) else None
         first = source[0] if isinstance(source, list) and source else source
-        return {**raw, "tokenizer": IDS} if isinstance(first, str) and names_set(first) else raw
+        if not (isinstance(first, str) and names_set(first)):
+            return raw
+        if raw.get("tokenizer", IDS) != IDS:
+            raise ValueError("tokenizer: a labelled set has ids of its own: leave it out")
+        return {**raw, "tokenizer": IDS}
 
     @model_validator(mode="before")
     @classmethod
@@ -147,6 +151,12 @@ class Corpus(Section):
         if isinstance(raw, dict) and raw.get("validation_tokens") is not None:
             return {"validation_fraction": None} | raw
         return raw
+
+    @model_validator(mode="after")
+    def _ids_are_of_a_labelled_set(self) -> Corpus:
+        if self.tokenizer == IDS and not all(isinstance(item, str) and names_set(item) for item in self.source):
+            raise ValueError(f"tokenizer: {IDS} is of labelled sets, and source is text: choose another")
+        return self
 
     @model_validator(mode="after")
     def _as_the_data_package_takes_it(self) -> Corpus:

@@ -16,10 +16,9 @@ from arch.config import ARCHS, PATTERN, ModelConfig, means, reads
 from arch.errors import InputError
 from arch.outside import modules_of
 from arch.registry import archs_with, in_family, kinds_of, plugins_of
-from data.labelled import LabelledSet, is_set
 from data.labelled_sources import facts_of
 from data.vocabulary import vocabulary as vocabulary_of
-from flops import count_params
+from flops import count_params, train_flops_per_token
 
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
@@ -241,7 +240,10 @@ class StudySpec(StudyFile):
         def n_params() -> int:
             return count_params(config).non_embedding
 
-        sized = Sized(config.context_length, self.jobs.processes, n_params, where)
+        def flops_per_token() -> float:
+            return train_flops_per_token(config, "exact")
+
+        sized = Sized(config.context_length, self.jobs.processes, n_params, flops_per_token, where)
         changes, rules = section_of(at, "training") | set_training, dict[str, str]()
         try:
             given = training
@@ -295,8 +297,7 @@ class StudySpec(StudyFile):
         """The fields of all models that follow from the corpus."""
         if not (source := self.corpus.settings().labelled):
             return {"vocab_size": vocabulary_of(self.corpus.tokenizer)}
-        corpus = self.directory / "corpus"
-        facts = LabelledSet(corpus).facts if is_set(corpus) else facts_of(source)
+        facts = facts_of(source, self.directory / "corpus")
         encoder = {
             "n_classes": facts.n_classes,
             "padding_id": facts.padding_id,

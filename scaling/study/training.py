@@ -44,8 +44,9 @@ class Training(Section):
     """How a run is trained."""
 
     n_tokens: Tokens | None = None
-    """Tokens a run trains on, rounded up to whole batches, or a multiple of its parameters without embeddings, such as
-    `20N`; required, here or in `overrides`."""
+    """Tokens a run trains on, rounded up to whole batches; a multiple of its parameters without embeddings, such as
+    `20N`; or its training compute by the convention `exact`, such as `2e14 FLOP`, over what a token costs the model:
+    then architectures have equal compute, not equal tokens. Required, here or in `overrides`."""
     max_tokens: Amount | None = None
     """A cap on `n_tokens` and `branches`, for multiples of parameters; branches that it makes equal are one."""
     batch_tokens: Count = 2048

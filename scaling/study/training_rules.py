@@ -27,13 +27,18 @@ Keys = dict[str, Any]  # of a section `training`, without its defaults
 
 @dataclass(frozen=True)
 class Sized:
-    """The model of a run as far as its training depends on it. n_params: without embeddings, counted where asked for;
-    where: what messages call the run."""
+    """The model of a run as far as its training depends on it. n_params: without embeddings; flops_per_token: to train
+    on, `exact`; both are counted where asked for. where: what messages call the run."""
 
     context_length: int
     processes: int
     n_params: Callable[[], int]
+    flops_per_token: Callable[[], float]
     where: str
+
+    def tokens(self, length: int | str) -> int:
+        """The tokens of a length as the study says it."""
+        return tokens_of(length, self.n_params, self.flops_per_token)
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def lengths_of(given: Keys, model: Sized) -> list[int]:
     """The tokens of the run, or of each branch; [] where none are given."""
     lengths = given.get("branches") or [given.get("n_tokens")]
     most = given.get("max_tokens") or math.inf
-    return [int(min(tokens_of(length, model.n_params()), most)) for length in lengths if length is not None]
+    return [int(min(model.tokens(length), most)) for length in lengths if length is not None]
 
 
 def horizon_of(given: Keys, model: Sized) -> float | None:
@@ -166,7 +171,7 @@ def _branch_points(lengths: Sequence[int | str], most: int | None, model: Sized)
     points: dict[str, int] = {}
     same: dict[str, list[str]] = {}
     for item in lengths:
-        tokens = item if isinstance(item, int) else tokens_of(item, model.n_params())
+        tokens = model.tokens(item)
         label = _branch_label(tokens) if isinstance(item, int) else f"d{item.lower()}"
         if most is not None and tokens > most:
             original, tokens, label = label, most, _branch_label(most)
@@ -201,8 +206,7 @@ def _counted(given: Keys, model: Sized) -> Training:
     training, where, context = Training(**given), model.where, model.context_length
     if training.n_tokens is None:
         raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
-    length = training.n_tokens
-    n_tokens = length if isinstance(length, int) else tokens_of(length, model.n_params())
+    n_tokens = model.tokens(training.n_tokens)
     n_tokens = min(n_tokens, training.max_tokens or n_tokens)
     training = training.model_copy(update={"n_tokens": n_tokens, "max_tokens": None})
     batch = training.batch_tokens

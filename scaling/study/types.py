@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from arch.errors import InputError, nearest, shown
 from arch.registry import KNOWN, check_plugins, meant
 from data.vocabulary import vocabulary
+from flops.quantity import MOST_FLOP
 
 from .yaml_text import NUMBERS
 
@@ -123,23 +124,28 @@ def different(values: list[Any]) -> list[Any]:
     """A list that names none twice, 10N and 10.0N neither."""
     seen = set()
     for value in values:
-        same = Decimal(value[:-1]) if isinstance(value, str) and MULTIPLE.fullmatch(value) else value
+        length = LENGTH.fullmatch(value) if isinstance(value, str) else None
+        same = (Decimal(length[1]), length[2]) if length else value
         if same in seen:
             raise ValueError(f"names {shown(value)} twice")
         seen.add(same)
     return values
 
 
-MULTIPLE = re.compile(r"(\d+\.?\d*|\.\d+)\s*N")
+LENGTH = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e\d+)?)\s*(N|FLOP)")  # 20N, 2e14 FLOP
 
 
 def _tokens(value: Any) -> int | str:
-    """A count, or a multiple of parameters as it was written."""
-    if isinstance(value, str) and MULTIPLE.fullmatch(value) and 0 < float(value[:-1]) <= MOST:
-        return value.replace(" ", "")
+    """A count; a multiple of parameters or a training compute as it was written."""
+    length = LENGTH.fullmatch(value) if isinstance(value, str) else None
+    if length and 0 < float(length[1]) <= (MOST if length[2] == "N" else MOST_FLOP):
+        return "".join(length.groups())
     count = as_tokens(value)
     if type(count) is not int:
-        raise ValueError(f"must be a whole number as 2e9 or 2B, or a multiple of N such as 20N, not {shown(value)}")
+        raise ValueError(
+            f"must be a whole number as 2e9 or 2B, a multiple of N such as 20N, or a compute such as 2e14 FLOP, not "
+            f"{shown(value)}"
+        )
     if not 0 < count <= MOST:
         limit = "greater than 0" if count <= 0 else f"less than or equal to {MOST}"
         raise ValueError(f"must be {limit}, not {shown(value)}")
@@ -166,12 +172,17 @@ def _share(value: Any) -> float:
     return number
 
 
-def tokens_of(value: int | str, n_params: int) -> int:
-    """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up. Raises
-    InputError for more than tables hold."""
-    n_tokens = value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
+def tokens_of(value: int | str, n_params: Callable[[], int], flops_per_token: Callable[[], float]) -> int:
+    """The tokens of a count; of a multiple of a model's parameters without embeddings; or of a training compute, at
+    its FLOP for a token (`exact`). Rounded up. Raises InputError for more than tables hold."""
+    if isinstance(value, int):
+        return value
+    length = LENGTH.fullmatch(value)
+    assert length is not None, "a section has read it"
+    number = float(length[1])
+    n_tokens = max(1, math.ceil(round(number * n_params() if length[2] == "N" else number / flops_per_token(), 3)))
     if n_tokens > MOST:
-        raise InputError(f"{value} of a model of {n_params:,} parameters are more than {MOST:.0e} tokens: plan fewer")
+        raise InputError(f"{value} of a model of {n_params():,} parameters are more than {MOST:.0e} tokens: plan fewer")
     return n_tokens
 
 
@@ -264,7 +275,7 @@ Size = Annotated[str, AfterValidator(word_of_size)]
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=MOST)]
 Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=MOST)]  # of text: tokens, or bytes
 AmountOrNone = Annotated[int, BeforeValidator(as_tokens), Field(ge=0, le=MOST)]
-Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
+Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings; "2e14FLOP"
 Flag = Annotated[bool, BeforeValidator(_flag)]  # true or false, and as YAML 1.1 has them: yes, no, on, off
 Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]

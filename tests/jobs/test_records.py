@@ -111,7 +111,8 @@ def test_the_queue_and_the_directories_together(tmp_path):
         element("7", 4, "FAILED", "NonZeroExitCode"),
         element("7", 5, "COMPLETED", nodes="n3"),
     ]
-    rows = [row("a", "interrupted", 4), row("b"), row("c"), row("d", "interrupted", 9, "stopped by USR1"), row("e")]
+    rows = [row("a", "interrupted", 4), row("b"), row("c"), row("d", "interrupted", 9, "stopped by USR1")]
+    rows += [row("e", "interrupted", 8, "1 step was skipped")]
     rows += [row("f", "failed", 3, "loss is nan"), row("g", "done", 10), row("h")]
     shown = {row["run_id"]: row for row in merge(rows, stored, elements)}
     assert {run: (row["state"], row["reason"]) for run, row in shown.items()} == {
@@ -119,7 +120,7 @@ def test_the_queue_and_the_directories_together(tmp_path):
         "b": ("queued", "waits for a in the same job"),
         "c": ("queued", "Resources"),
         "d": ("requeued", "BeginTime"),
-        "e": ("interrupted", "job TIMEOUT (TimeLimit)"),
+        "e": ("interrupted", "1 step was skipped; job TIMEOUT (TimeLimit)"),
         "f": ("failed", "loss is nan"),
         "g": ("done", None),
         "h": ("waiting", None),

@@ -37,6 +37,9 @@ def test_every_budget_of_an_isoflop_grid_about_the_optimum_holds_it():
     assert [budget.n_opt[1] for budget in budgets] == pytest.approx([n_opt(flops) for flops in BUDGETS], rel=0.01)
     assert all(budget.n_sizes == 6 and budget.inside == 1 for budget in budgets) and not outside(budgets)
     assert budgets[2].largest / budgets[2].smallest == pytest.approx(1.7**5)
+    n = isoflop()[5].n_params  # a size of the first budget, which is trained at the last too: none of those between
+    both = [*isoflop(), Run("again", n, BUDGETS[-1] / (6 * n), 6 * n, "again", True)]
+    assert [budget.n_sizes for budget in budgets_of(both, [WORLD])] == [6, 6, 6, 6, 7]
 
 
 @pytest.mark.parametrize("shift", [1 / 5, 5])

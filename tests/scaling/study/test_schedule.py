@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from flops import count_params
+from flops import count_params, train_flops_per_token
 from scaling.study.run import decisive
 from scaling.study.schedule import decay_start, learning_rate, phase
 from scaling.study.spec import load_study
@@ -111,14 +111,29 @@ def test_tokens_as_multiples_of_parameters(tmp_path):
     assert load(tmp_path, ["training.n_tokens=10N"])[0].run_id.endswith("-n_tokens10N")
 
 
+def test_tokens_by_a_training_compute(tmp_path):
+    config = load(tmp_path)[0].config
+    c = 30_000 * train_flops_per_token(config, "exact")
+    (run,) = load(tmp_path, n_tokens=f"{c:.0f} FLOP")
+    assert run.training.n_tokens == 30_000
+    assert load(tmp_path, n_tokens=30_000)[0].spec_hash == run.spec_hash, "however the number was given"
+    (rounded,) = load(tmp_path, n_tokens="2e10FLOP")
+    assert rounded.training.n_tokens == math.ceil(2e10 / train_flops_per_token(config, "exact"))
+    assert load(tmp_path, n_tokens="2e10 FLOP", max_tokens=9_000)[0].training.n_tokens == 9_000
+    assert load(tmp_path, ["training.n_tokens=2e10 FLOP"])[0].run_id.endswith("-n_tokens2e10FLOP")
+
+
 @pytest.mark.parametrize(
     ("training", "message"),
     [
         (
             {"n_tokens": "20k"},
-            "training.n_tokens: must be a whole number as 2e9 or 2B, or a multiple of N such as 20N, not '20k'",
+            "training.n_tokens: must be a whole number as 2e9 or 2B, a multiple of N such as 20N, or a compute such as",
         ),
         ({"n_tokens": "0N"}, "multiple of N"),
+        ({"n_tokens": "2e99 FLOP"}, "a compute such as 2e14 FLOP, not '2e99 FLOP'"),
+        ({"n_tokens": "1e30 FLOP"}, "are more than 1e+18 tokens: plan fewer"),
+        ({"n_tokens": "1 FLOP"}, "is more than n_tokens=1"),
         ({"schedule": "inverse_sqrt"}, "training.warmup_tokens of llama/6k is 0: schedule inverse_sqrt falls from"),
         ({"schedule": "wsd", "warmup_tokens": 18_000}, "of llama/6k reaches into the decay, which begins after 16,128"),
         ({"schedule": "cosine", "warmup_tokens": 19_999}, "reaches into the decay"),

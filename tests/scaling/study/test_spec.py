@@ -305,7 +305,7 @@ BAD = [
     ),
     (
         changed(training={"n_tokens": f"{HUGE}N"}),
-        "training.n_tokens: must be a whole number as 2e9 or 2B, or a multiple",
+        "training.n_tokens: must be a whole number as 2e9 or 2B, a multiple",
     ),
     (changed(training={"n_tokens": "9" * 17 + "N"}), "parameters are more than 1e+18 tokens: plan fewer"),
     ({**MINIMAL, "sweep": {"tokens": ["10N", "10.0N"]}}, "sweep.tokens: names '10.0N' twice"),
