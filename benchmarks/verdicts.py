@@ -3,7 +3,9 @@
 python -m benchmarks.verdicts --worlds 20 --json verdicts.json
 
 Worlds are those of analysis.design.worlds, exponents of 0.25 to 0.5. Designs: isoFLOP, eight budgets of nine sizes over
-a factor of 128 in compute, 0.3% noise of a run; ladder, six sizes of equal tokens, whole curves, 0.5%. Claims, at the
+a factor of 128 in compute, 0.3% noise of a run; ladder, six sizes of equal tokens, whole curves, 0.5%; golden and
+quickstart, sizes, tokens and seeds of these studies, judged by the envelope, also in worlds of one rate for all sizes;
+the truth is the optimum of runs at a constant rate, each size's best one. Claims, at the
 largest compute and at ten times it: N_opt, right within a factor of 1.5; the loss of a new run of that N, right where
 it lies in the rehearsed interval; which of two worlds has the lower loss, the second being like the first but for 6% of
 the terms, 1% of E and 0.02 of the exponents. A ranking is promised where the losses differ by 1%.
@@ -18,13 +20,14 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from analysis.design.worlds import EXTRA, KINDS, World, paths
 from analysis.fits import approaches
-from analysis.fits.fit import Claim
+from analysis.fits.fit import ENVELOPE, ISOFLOP, Claim
 from analysis.fits.parametric import fit_parametric, parametric_result, rows_of
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import forecast
@@ -34,9 +37,29 @@ from arch.errors import InputError
 
 RIGHT, PROMISED, NOISE = 1.5, 0.01, 0.003
 BUDGETS, SIZES, FIRST = 8, 9, 3e15
-LADDER = np.array([0.4e6, 0.8e6, 3.1e6, 6.3e6, 14.2e6, 31.5e6])
-TOKENS, WARMUP, ROWS, MEMORY = 80e6, 3e6, 50, 2.0
+WARMUP, MEMORY = 0.0375, 2.0  # share of a run's tokens before its first row; of log D, over which a curve's noise lasts
 REACHES = (1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Curves of `rows` rows a run. sizes, tokens, seeds [k]: millions of parameters and of tokens, and runs of each
+    size; noise: standard deviation of log loss."""
+
+    sizes: tuple[float, ...]
+    tokens: tuple[float, ...]
+    seeds: tuple[int, ...]
+    rows: int
+    noise: float
+
+
+LADDERS = {
+    "ladder": Ladder((0.4, 0.8, 3.1, 6.3, 14.2, 31.5), (80,) * 6, (1, 2, 1, 1, 1, 1), 50, 0.005),
+    "golden": Ladder((0.9, 1.5, 2.7, 3.75, 5.7, 8.25), (1,) * 6, (1, 1, 3, 1, 2, 1), 12, 0.002),
+    "quickstart": Ladder((0.9, 1.5, 2.1, 3.75, 8.25, 14.7), (1.3, 1.5, 2, 2.4, 1.6, 1), (2,) * 6, 50, 0.005),
+}
+STUDIES = ("golden", "quickstart")  # whose tokens are scaled to the world; of them the envelope alone is judged
+ONE_RATE, LOST = "one rate", (0.01, 0.05)  # of all sizes: log loss lost a factor of 10 from the ladder's middle
 
 
 @dataclass(frozen=True)
@@ -73,19 +96,28 @@ def isoflops(world: World, rng: np.random.Generator) -> Points:
     return Points(n, c / 6 / n, c, world.loss(n, c / 6 / n) * np.exp(off + 0.003 * rng.standard_normal(len(c))))
 
 
-def ladder(world: World, rng: np.random.Generator) -> Points:
-    """Whole curves of sizes on equal tokens, the second size twice."""
-    off, parts = world.off(len(LADDER)), []
-    for rank, n in enumerate(LADDER):
-        for copy in range(2 if rank == 1 else 1):
-            tokens = np.geomspace(WARMUP, TOKENS, ROWS)
-            loss = world.loss(n, tokens) * np.exp(off[rank] + 0.005 * paths(rng, np.log(tokens), MEMORY))
-            parts.append((np.full(ROWS, n), tokens, loss, np.full(ROWS, f"{n:.3g}-s{copy}", dtype=object)))
+def curves(design: str, world: World, rng: np.random.Generator) -> Points:
+    """Whole curves at a constant rate. Of STUDIES N_opt at the end of the largest size is half to all of it."""
+    ladder = LADDERS[design]
+    sizes, tokens, parts = 1e6 * np.array(ladder.sizes), 1e6 * np.array(ladder.tokens), []
+    if design in STUDIES:
+        last = np.geomspace(0.01, 1e6, 200) * sizes[-1]
+        n_opt = np.maximum.accumulate(world.log_n_opt(np.log(6 * sizes[-1] * last)))
+        wanted = math.log(sizes[-1] * rng.uniform(0.5, 1))
+        tokens *= math.exp(np.interp(wanted, n_opt, np.log(last))) / tokens[-1]
+    off = world.off(len(sizes))
+    if world.kind == ONE_RATE:
+        off += rng.uniform(*LOST) * np.log10(sizes / math.sqrt(sizes[0] * sizes[-1])) ** 2
+    for rank, seeds in enumerate(ladder.seeds):
+        n, d = np.full(ladder.rows, sizes[rank]), np.geomspace(WARMUP, 1, ladder.rows) * tokens[rank]
+        for copy in range(seeds):
+            loss = world.loss(n, d) * np.exp(off[rank] + ladder.noise * paths(rng, np.log(d), MEMORY))
+            parts.append((n, d, loss, np.full(len(n), f"{sizes[rank]:.3g}-s{copy}", dtype=object)))
     n, d, loss, names = (np.concatenate([part[i] for part in parts]) for i in range(4))
     return Points(n, d, 6 * n * d, loss, run=names)
 
 
-DESIGNS = {"isoFLOP": isoflops, "ladder": ladder}
+DESIGNS = {"isoFLOP": isoflops} | {name: partial(curves, name) for name in LADDERS}
 
 
 def rival_of(world: World, rng: np.random.Generator) -> World:
@@ -108,10 +140,13 @@ def claims(design: str, kind: str, seed: int) -> Iterator[Claimed]:
     def of(claim: Claim, what: str, right: bool, promised: bool = True) -> Claimed:
         return Claimed(design, kind, what, round(claim.reach), right, promised, claim.believed, claim.against)
 
+    approach, name = (ENVELOPE, "envelope") if design in STUDIES else (ISOFLOP, "isoFLOP")
     with suppress(InputError):
-        fitted = partial(approaches.fit, approach="isoflop", at=at, n_replicates=40)
+        fitted = partial(approaches.fit, approach=approach, at=at, n_replicates=approaches.FEWEST)
         judged = judge(fitted(points), points, fitted)
-        yield from (of(claim, "N_opt, isoFLOP", _is_n_opt(claim, world)) for claim in judged.claims)
+        yield from (of(claim, f"N_opt, {name}", _is_n_opt(claim, world)) for claim in judged.claims)
+    if design in STUDIES:
+        return
     try:
         surface = fit_parametric(points, n_replicates=0)
         result = parametric_result(surface, at=at)
@@ -157,7 +192,7 @@ def _lowest(world: World, c: float) -> float:
 
 def table(computed: list[Claimed]) -> list[str]:
     """A line a design, claim and reach: of right claims that are promised and of wrong ones, how many are believed."""
-    lines = [f"{'design':8} {'claim':15} {'reach':>5} {'right, believed':>15} {'wrong, believed':>15}"]
+    lines = [f"{'design':10} {'claim':15} {'reach':>5} {'right, believed':>15} {'wrong, believed':>15}"]
     cells_of = sorted({(one.design, one.what, one.reach) for one in computed if one.reach in REACHES})
     for design, what, reach in cells_of:
         mine = [one for one in computed if (one.design, one.what, one.reach) == (design, what, reach)]
@@ -166,7 +201,7 @@ def table(computed: list[Claimed]) -> list[str]:
             f"{sum(one.believed for one in some)} of {len(some)}"
             for some in (right, [one for one in mine if not one.right])
         )
-        lines.append(f"{design:8} {what:15} {reach:5g} " + " ".join(f"{cell:>15}" for cell in cells))
+        lines.append(f"{design:10} {what:15} {reach:5g} " + " ".join(f"{cell:>15}" for cell in cells))
     return lines
 
 
@@ -177,7 +212,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="every claim, as JSON")
     options = parser.parse_args(arguments)
     at_least_one(options, "worlds", "processes")
-    studies = [(design, kind, seed) for design in DESIGNS for kind in KINDS for seed in range(options.worlds)]
+    cells = [*product(DESIGNS, KINDS), *product(STUDIES, [ONE_RATE])]
+    studies = [(design, kind, seed) for design, kind in cells for seed in range(options.worlds)]
     with ProcessPoolExecutor(options.processes) as pool:
         computed = [claim for made in pool.map(_claims, studies, chunksize=5) for claim in made]
     if options.json is not None:
