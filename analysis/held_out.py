@@ -30,19 +30,19 @@ class HeldOut:
     """A checkpoint's held-out loss by window; `corpus`: the fingerprint of the corpus that the windows lie in."""
 
     name: str
-    nats: np.ndarray  # [n_windows], the sum over each
+    losses: np.ndarray  # [n_windows], nats a token, or an example, the mean over each
     window_tokens: int
     corpus: str
 
     @property
     def loss(self) -> float:
-        """Nats a token."""
-        return float(self.nats.mean() / self.window_tokens)
+        return float(self.losses.mean())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`value`: mean held-out loss of the first checkpoint less that of the second, nats a token.
+    """`value`: mean held-out loss of the first checkpoint less that of the second, nats a token or an
+    example.
 
     se: its standard error, windows paired and clustered by document; None where n_effective, to how many independent
     windows the clusters amount, is below 5.
@@ -80,7 +80,8 @@ def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -
         nats = unpacked(values["window_nats"])
         if len(nats) != values["n_windows"] or not np.isfinite(nats).all():
             raise ValueError("its windows are not those that it counts")
-        return HeldOut(name, nats, int(values["context_length"]), str(result["data_hash"]))
+        losses = nats * len(nats) / values["n_tokens_scored"]
+        return HeldOut(name, losses, int(values["context_length"]), str(result["data_hash"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read ({error}); {again} again") from None
 
@@ -92,7 +93,7 @@ def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
         raise InputError(
             f"{held_out.name}: was scored on corpus {held_out.corpus[:12]}, the study's is {corpus.fingerprint[:12]}"
         )
-    return spans_of(corpus, held_out.window_tokens, len(held_out.nats) * held_out.window_tokens)
+    return spans_of(corpus, held_out.window_tokens, len(held_out.losses) * held_out.window_tokens)
 
 
 def spans_of(corpus: Corpus, length: int, n_tokens: int) -> np.ndarray:
@@ -115,16 +116,16 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
     for what, *values in (
         ("corpora", first.corpus[:12], second.corpus[:12]),
         ("window lengths", first.window_tokens, second.window_tokens),
-        ("numbers of windows", len(first.nats), len(second.nats)),
+        ("numbers of windows", len(first.losses), len(second.losses)),
     ):
         if values[0] != values[1]:
             raise InputError(
                 f"{first.name} and {second.name} were scored on other windows ({what} {values[0]} and {values[1]}): a "
                 f"paired difference needs the same corpus, context length and evaluation.validation_tokens"
             )
-    n = len(first.nats)
+    n = len(first.losses)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
-    apart = (first.nats - second.nats) / first.window_tokens
+    apart = first.losses - second.losses
     n_effective = independent(spans)
     se = standard_error(apart, spans) if n_effective >= LEAST else None
     return Difference(float(apart.mean()), se, n, n_effective)

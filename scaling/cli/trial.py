@@ -482,7 +482,7 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
         documents = documents_of(home, held_out[0])
         paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
         for kept, scores in zip(nats, held_out, strict=True):
-            kept.append(scores.nats / scores.window_tokens)
+            kept.append(scores.losses)
     seeds = tuple(pair.baseline.seed for pair in chosen)
     flops = exact(chosen[0].baseline) * longest
     return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), flops, documents)

@@ -45,12 +45,12 @@ def test_sum_over_pairs_that_share_a_document() -> None:
 
 
 def losses(random: np.random.Generator, documents: np.ndarray, offset: float) -> np.ndarray:
-    """Nats of two models on the same windows [2, n]: text that both find hard, and a difference by document."""
+    """Nats a token of two models on the same windows [2, n]: text that both find hard, and a difference by document."""
     n_documents = documents.max() + 1
     hard, apart = random.normal(0, 1.0, n_documents), random.normal(offset, 0.1, n_documents)
     mean = lambda by_document: np.array([by_document[a : b + 1].mean() for a, b in documents])  # noqa: E731
     first = 3 + mean(hard) + random.normal(0, 0.3, len(documents))
-    return np.stack([first, first - mean(apart) + random.normal(0, 0.05, len(documents))]) * 16
+    return np.stack([first, first - mean(apart) + random.normal(0, 0.05, len(documents))])
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_pairs_or_refuses() -> None:
     a, b = (HeldOut(name, nats, 16, "corpus") for name, nats in zip("ab", losses(random, documents, 0.1), strict=True))
     result = paired_difference(a, b, documents)
     assert result.value == pytest.approx(a.loss - b.loss)
-    apart = np.hypot(standard_error(a.nats / 16, documents), standard_error(b.nats / 16, documents))
+    apart = np.hypot(standard_error(a.losses, documents), standard_error(b.losses, documents))
     assert result.se and result.se < apart / 3 and result.n_windows == 300
     assert paired_difference(b, a, documents).value == pytest.approx(-result.value)
     assert 5 < result.n_effective < 300 == paired_difference(a, b).n_effective
@@ -84,7 +84,7 @@ def test_pairs_or_refuses() -> None:
     for other, why in (
         (replace(b, corpus="another"), "corpora"),
         (replace(b, window_tokens=32), "window lengths"),
-        (replace(b, nats=b.nats[:200]), "numbers of windows"),
+        (replace(b, losses=b.losses[:200]), "numbers of windows"),
     ):
         with pytest.raises(InputError, match=f"a and b were scored on other windows .{why}"):
             paired_difference(a, other)
@@ -99,7 +99,8 @@ def store(study: StudySpec, run_id: str, nats: np.ndarray, step: int = 1, versio
     (task,) = make_tasks(["validation"], TaskContext(study.directory / "corpus"))
     path = study.directory / "runs" / run_id / "evals" / f"{step:08d}" / "validation.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    result = {"loss": 1.0, "n_windows": len(nats), "context_length": CONTEXT, "window_nats": packed(nats), **values}
+    counts = {"n_windows": len(nats), "context_length": CONTEXT, "n_tokens_scored": len(nats) * CONTEXT}
+    result = {"loss": 1.0, **counts, "window_nats": packed(nats), **values}
     write_json(path, {"version": version, "data_hash": task.data_hash(), "step": step, "values": result})
     return path
 

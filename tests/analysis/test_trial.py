@@ -58,7 +58,7 @@ def at_size(value: float, low: float, high: float, size: str = "a", flops: float
 def test_one_seed_without_repeats_is_the_paired_difference_of_two_checkpoints():
     pairs = draw(World(repeated=0), GOOD, 0).pairs[0]
     estimate = difference(pairs, seed_variance([pairs]))
-    first, second = (HeldOut("x", loss[0] * 64, 64, "c") for loss in (pairs.variant, pairs.baseline))
+    first, second = (HeldOut("x", loss[0], 64, "c") for loss in (pairs.variant, pairs.baseline))
     paired = paired_difference(first, second, pairs.documents)
     assert estimate.value == pytest.approx(paired.value, abs=1e-12) and estimate.se_text == pytest.approx(paired.se)
     assert estimate.se_seeds is None and estimate.ends == pytest.approx(paired.interval(LEVEL))

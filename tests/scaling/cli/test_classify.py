@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from analysis.held_out import load_held_out
 from analysis.report.accuracy import accuracy_rows
+from data.files import read_json
 from data.labelled import Facts, LabelledSplit, write_set
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
@@ -87,6 +89,8 @@ def test_a_study_of_classes_runs_from_file_to_table(study):
     report = (study.parent / "out/classes/report/index.html").read_text(encoding="utf-8")
     assert "Test accuracy" in report and "60.52" in report
     (run, *_) = (study.parent / "out/classes/runs").iterdir()
+    (result, *_) = (read_json(path) for path in run.glob("evals/00000006/validation.json"))
+    assert load_held_out(run.parents[1], run.name).loss == pytest.approx(result["values"]["loss"])  # nats an example
     for words in (("generate", run, "x"), ("inspect", run), ("export", run, study.parent / "exported")):
         assert "is a classifier, which reads rows of ids" in refusal_of(*words)
     assert in_this_process(main, "publish", study, study.parent / "published").returncode == 0
