@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from arch.errors import InputError
-from data.bigram import Bigram, bigram_loss, fit_bigram, tokens_counted
+from data.bigram import Bigram, Stretches, bigram_loss, fit_bigram, tokens_counted
 from data.corpus import TEXT_LEFT_OUT, open_corpus
 from data.files import json_bytes, read_json, reading, write_json
 from data.loader import Loader
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from data.shards import Tokens
     from scaling.study.run import RunSpec
 
-VERSION = 3  # of the stored reference loss
 MAX_TRAIN_TOKENS = 100_000_000  # that the model is counted on
-OF_WHOLE_SPLITS, DIFFICULTY_VERSION = 3, 4  # 3 of longer splits: less the mean over what was counted alone
+OF_WHOLE_SPLITS, OF_STRETCHES = 3, 5  # versions of what is stored; 3 and 4 of longer splits: of their first tokens
 REST_TOKENS = 1 << 25  # of what was not counted that are read for its mean: all, or so many spread evenly,
 REST_STRETCH = 1 << 10  # in stretches,
 STRETCHES_AT_ONCE = 1 << 10
@@ -83,16 +82,16 @@ def kind_of(run: RunSpec) -> Kind:
 
 def difficulty_file(kind: Kind, corpus: Corpus, nats: np.ndarray) -> tuple[str, bytes]:
     """The name and content of the file that keeps difficulties where the text is left out; floats as they are."""
-    content = {"version": _difficulty_version(corpus), "corpus_fingerprint": corpus.fingerprint}
+    content = {"version": _version(corpus), "corpus_fingerprint": corpus.fingerprint}
     content |= {"kind": _name_of(kind), "nats": nats.tolist()}
     return f"{_name_of(kind)}-{len(nats)}.json", json_bytes(content)
 
 
-def _difficulty_version(corpus: Corpus) -> int:
+def _version(corpus: Corpus) -> int:
     """Of a split that is counted whole that of before, which is the same."""
     parts = corpus.parts("train")
     whole = tokens_counted(parts, MAX_TRAIN_TOKENS) == [part.n_tokens for part in parts]
-    return OF_WHOLE_SPLITS if whole else DIFFICULTY_VERSION
+    return OF_WHOLE_SPLITS if whole else OF_STRETCHES
 
 
 def _name_of(kind: Kind) -> str:
@@ -106,7 +105,7 @@ def _stored(run: RunSpec, corpus: Corpus, folder: Path | None) -> np.ndarray:
         with reading(path, "take it from the bundle again"):
             stored = read_json(path)
             key = (stored["version"], stored["corpus_fingerprint"])
-            if key == (_difficulty_version(corpus), corpus.fingerprint) and len(stored["nats"]) >= run.n_steps:
+            if key == (_version(corpus), corpus.fingerprint) and len(stored["nats"]) >= run.n_steps:
                 return np.array(stored["nats"])
     raise InputError(
         f"{run.run_id}: fit.control: bigram needs the difficulty of its batches, which no bundle brought, and "
@@ -130,35 +129,37 @@ def batch_difficulty(model: Bigram, loader: Loader, n_steps: int) -> np.ndarray:
 def _levels(model: Bigram, loader: Loader) -> tuple[float, np.ndarray, np.ndarray]:
     """Mean loss over the split, of a mixture in its proportions; where each stretch begins, of every part what was
     counted and the rest; and how far the mean of each is above that of its part."""
-    whole, firsts, beside = 0.0, list[int](), list[float]()
-    for part, (share, counted, n_counted) in zip(loader.parts, model.counted(), strict=True):
-        n_rest, mean = part.n_tokens - 1 - n_counted, counted
-        firsts.append(part.first)
-        if n_rest:
-            rest = _mean_of_rest(model, loader.tokens, part.first + n_counted, n_rest)
-            mean = (n_counted * counted + n_rest * rest) / (n_counted + n_rest)
-            firsts.append(part.first + n_counted)
-            beside += [counted - mean, rest - mean]
-        else:
-            beside.append(0.0)
+    whole, kinds = 0.0, list[tuple[int, float]]()
+    for part, (share, counted, stretches) in zip(loader.parts, model.counted(), strict=True):
+        ends = [first for first, _ in stretches[1:]] + [part.first + part.n_tokens]
+        rest = [(last, end) for (_, last), end in zip(stretches, ends, strict=True) if end > last]
+        n_counted, mean = sum(last - first - 1 for first, last in stretches), counted
+        if rest:
+            n_rest, of_rest = part.n_tokens - 1 - n_counted, _mean_of_rest(model, loader.tokens, rest)
+            mean = (n_counted * counted + n_rest * of_rest) / (n_counted + n_rest)
+            kinds += [(first, of_rest - mean) for first, _ in rest]
+        kinds += [(first, counted - mean) for first, _ in stretches]
         whole += share * mean
+    firsts, beside = zip(*sorted(kinds), strict=True)
     return whole, np.array(firsts), np.array(beside)
 
 
-def _mean_of_rest(model: Bigram, tokens: Tokens, first: int, n_pairs: int) -> float:
-    """Mean loss over the tokens behind tokens[first], `n_pairs` of them."""
-    length = min(REST_STRETCH, n_pairs)
-    n = min(n_pairs // length, REST_TOKENS // length)
-    starts = first + (np.arange(n) * (n_pairs - length) // max(1, n - 1))
-    stretches = batches(tokens, starts, length, STRETCHES_AT_ONCE)
-    return float(np.concatenate([model.nats(rows[:, :-1], rows[:, 1:]).mean(1) for rows in stretches]).mean())
+def _mean_of_rest(model: Bigram, tokens: Tokens, rest: Stretches) -> float:
+    """Mean loss over stretches of about the same length, each token given the one before it."""
+    size = min(end - first for first, end in rest)
+    length = min(REST_STRETCH, size)
+    n = max(1, min(size // length, REST_TOKENS // length // len(rest)))
+    spread = (2 * np.arange(n) + 1) * size // (2 * n) - (length + 1) // 2 - 1  # their middles
+    starts = np.concatenate([first + spread for first, _ in rest])
+    blocks = batches(tokens, starts, length, STRETCHES_AT_ONCE)
+    return float(np.concatenate([model.nats(rows[:, :-1], rows[:, 1:]).mean(1) for rows in blocks]).mean())
 
 
 def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, validation_tokens: int) -> dict[str, Any]:
     """The baseline at `path`, computed where it is missing or belongs to another corpus or other windows."""
     corpus = open_corpus(corpus_dir)
     key = {
-        "version": VERSION,
+        "version": _version(corpus),
         "corpus_fingerprint": corpus.fingerprint,
         "context_length": context_length,
         "validation_tokens": validation_tokens,

@@ -20,6 +20,8 @@ from data.shards import Tokens
 
 DENSE_VOCABULARY = 4096  # counts of all pairs in one array up to here (134 MB), sorted distinct pairs above
 BLOCK = 1 << 22  # tokens counted at a time
+STRETCHES = 64  # of a part that is not counted whole
+Stretches = list[tuple[int, int]]  # the first token of each, and the one behind its last
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,7 @@ class Bigram:
     discount: float
     seen: np.ndarray  # how often each token is a history
     successors: np.ndarray  # of each history, distinct
-    sources: tuple[
-        tuple[float, np.ndarray, np.ndarray], ...
-    ] = ()  # of a mixture: (share, pairs, counts) of each source
+    sources: tuple[tuple[float, np.ndarray, np.ndarray, Stretches], ...]  # of each: its share, pairs, counts, and where
 
     def nats(self, before: np.ndarray, token: np.ndarray) -> np.ndarray:
         """-log p(token | before) of int64 arrays of one shape, elementwise."""
@@ -47,10 +47,9 @@ class Bigram:
         numerator = np.maximum(count - self.discount, 0) + spared
         return -np.log(np.where(history > 0, numerator / np.maximum(history, 1), self.p_unigram[token]))
 
-    def counted(self) -> list[tuple[float, float, int]]:
-        """Of each source: its share, and mean loss and number of the pairs of tokens that it was counted on."""
-        tables = self.sources or ((1.0, self.pairs, self.counts),)
-        return [(share, self._mean(pairs, counts), int(counts.sum())) for share, pairs, counts in tables]
+    def counted(self) -> list[tuple[float, float, Stretches]]:
+        """Of each source: its share, and the mean loss of the pairs of tokens that it was counted on, and where."""
+        return [(share, self._mean(pairs, counts), where) for share, pairs, counts, where in self.sources]
 
     def mean_nats(self) -> float:
         """Mean loss in nats per token over the very text it was counted on, of a mixture in its proportions."""
@@ -61,7 +60,7 @@ class Bigram:
 
 
 def tokens_counted(parts: Sequence[Part], max_train_tokens: int | None) -> list[int]:
-    """How many tokens of each part, the first ones, `fit_bigram` counts."""
+    """At most how many tokens of each part `fit_bigram` counts."""
     weight = sum(part.weight for part in parts)
     return [
         part.n_tokens if max_train_tokens is None else min(part.n_tokens, int(max_train_tokens * part.weight / weight))
@@ -69,20 +68,30 @@ def tokens_counted(parts: Sequence[Part], max_train_tokens: int | None) -> list[
     ]
 
 
+def stretches_of(part: Part, n_tokens: int) -> Stretches:
+    """What is counted of a part: all of it, or stretches of `n_tokens` together, from its first token to its last as
+    evenly as can be, since files of different kinds stand one after another."""
+    n = 1 if n_tokens == part.n_tokens else min(STRETCHES, n_tokens // 2)
+    length = n_tokens // n
+    starts = [part.first + i * (part.n_tokens - length) // max(1, n - 1) for i in range(n)]
+    return [(start, start + length) for start in starts]
+
+
 def fit_bigram(
     train_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None, parts: Sequence[Part] | None = None
 ) -> Bigram:
-    """Count `train_tokens`, or the first `max_train_tokens` of them; of a mixture's parts the first of each, so many in
-    proportion to the weights. Raises ValueError for fewer than two."""
+    """Count `train_tokens`, or `max_train_tokens` of them, of a mixture's parts in proportion to the weights, in
+    stretches (`stretches_of`). Raises ValueError for fewer than two."""
     parts = parts or whole(len(train_tokens))
-    tables = []
+    weight = sum(part.weight for part in parts)
+    sources = []
     for part, n_train in zip(parts, tokens_counted(parts, max_train_tokens), strict=True):
         if n_train < 2:
             raise ValueError(f"a bigram model needs two tokens to count, got {n_train}")
-        tables.append(_count_pairs(train_tokens, part.first, part.first + n_train, vocab_size))
+        where = stretches_of(part, n_train)
+        sources.append((part.weight / weight, *_count_pairs(train_tokens, where, vocab_size), where))
+    tables = [(pairs, counts) for _, pairs, counts, _ in sources]
     pairs, counts = tables[0] if len(tables) == 1 else _merged(tables)
-    weight = sum(part.weight for part in parts)
-    shares = [part.weight / weight for part in parts] if len(parts) > 1 else []
     first, second = np.divmod(pairs, vocab_size)
 
     unigrams = np.bincount(second, weights=counts, minlength=vocab_size)
@@ -96,7 +105,7 @@ def fit_bigram(
         discount=_discount(counts),
         seen=np.bincount(first, weights=counts, minlength=vocab_size),
         successors=np.bincount(first, minlength=vocab_size),
-        sources=tuple((share, *table) for share, table in zip(shares, tables, strict=False)),
+        sources=tuple(sources),
     )
 
 
@@ -142,13 +151,14 @@ def _discount(counts: np.ndarray) -> float:
     return min(max(once / max(once + 2 * twice, 1), 0.1), 0.9)
 
 
-def _count_pairs(tokens: Tokens, first: int, last: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of tokens[first:last] distinct pairs as first * vocab_size + second, ascending, and how often each occurs; both
+def _count_pairs(tokens: Tokens, where: Stretches, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of these stretches distinct pairs as first * vocab_size + second, ascending, and how often each occurs; both
     int64."""
     dense = np.zeros(vocab_size**2, dtype=np.int64) if vocab_size <= DENSE_VOCABULARY else None
     pairs, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    for start in range(first, last - 1, BLOCK):
-        block = np.asarray(tokens[start : min(start + BLOCK + 1, last)], dtype=np.int64)
+    blocks = ((start, min(start + BLOCK + 1, last)) for first, last in where for start in range(first, last - 1, BLOCK))
+    for start, end in blocks:
+        block = np.asarray(tokens[start:end], dtype=np.int64)
         codes, occurrences = np.unique(block[:-1] * vocab_size + block[1:], return_counts=True)
         if dense is not None:
             dense[codes] += occurrences

@@ -191,11 +191,12 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
     if only_laws and (firsts := [law.rows[0][0] for law in laws.values() if isinstance(law, DrawnLaw) and law.rows]):
         start = min(firsts)
     end = max([float(compute.max()), *(fit.range[1] for fit in fitted)])
-    seen = [value for part in points for value in part.loss] or [curves["loss"].min(), curves["loss"].max()]
+    seen = [value for part in points for value in part.loss] or (only_laws and along[L_OPT]) or curves["loss"].tolist()
     lowest = min([*seen, *along[L_OPT], *([bigram] if bigram else [])])
     highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), (bigram or 0.0) * ABOVE_BIGRAM)
     n_params = tables.runs["n_params_non_embedding"].dropna()
-    tokens = [value for part in points for value in part.n_tokens] or [1e5, 1e7]
+    tokens = [value for part in points for value in part.n_tokens]
+    tokens = tokens or (only_laws and along[D_OPT]) or curves.groupby("run_id")["n_tokens"].max().tolist()
     low_d = max(min(tokens) / 3, min([*tokens, *along[D_OPT]]))
     high_d = max(tokens) if not along[D_OPT] else min(max(tokens) * 10, max([*tokens, *along[D_OPT]]))
     return {

