@@ -103,9 +103,9 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
     settings, held_out = _fit_settings(study).to_dict(), study.evaluation.validation_tokens
     inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings, "validation_tokens": held_out}
     if settings["control"] == "bigram":
-        from analysis.bigram import DIFFICULTY_VERSION
+        from analysis.bigram import OF_STRETCHES
 
-        inputs["difficulty"] = DIFFICULTY_VERSION
+        inputs["difficulty"] = OF_STRETCHES
     read = source.inputs()
     inputs["files"] = read["files"]
     if read["others"]:

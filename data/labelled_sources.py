@@ -11,16 +11,10 @@ from arch.errors import InputError
 from data.arena import TASKS
 from data.files import fsync_dir, read_manifest
 from data.labelled import Facts, LabelledSet, is_set
+from data.vocabulary import FOLDER
 
 if TYPE_CHECKING:
     from data.splitting import Progress
-
-FOLDER = "labelled"
-
-
-def names_set(source: str) -> bool:
-    """Whether a source is a labelled set."""
-    return source.partition(":")[0] in (FOLDER, *TASKS)
 
 
 def facts_of(source: str, directory: Path | None = None) -> Facts:

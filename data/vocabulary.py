@@ -18,6 +18,8 @@ from arch.errors import InputError, nearest, shown
 
 BYTES, IDS = "bytes", "ids"
 TRAINED = "bpe:"
+FOLDER = "labelled"  # of the sources that are labelled sets; the others are data.arena.TASKS
+SETS = (FOLDER, "listops", "pathfinder", "path-x", "imdb", "aan", "cifar10")
 JSON_NAME = "tokenizer.json"  # of a tokenizer that is read from a file, wherever that lies
 ENCODINGS = {  # tiktoken's own, and their ids, special ones included
     "gpt2": 50_257,
@@ -109,3 +111,8 @@ def json_ids(content: dict[str, Any]) -> int:
     if not all(type(number) is int and 0 <= number < MOST << 4 for number in ids):
         raise ValueError("ids are no whole numbers")
     return max(ids) + 1
+
+
+def names_set(source: str) -> bool:
+    """Whether a source is a labelled set."""
+    return source.partition(":")[0] in SETS

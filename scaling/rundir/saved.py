@@ -95,6 +95,8 @@ def stored_numbers(folder: Path, names: Iterable[str]) -> Held:
     for name in names:
         with reading(file := folder / name, REMEDY), open(file, "rb") as handle:
             begin = 8 + int.from_bytes(handle.read(8), "little")
+            if begin > file.stat().st_size:
+                raise ValueError("its header is longer than the file")
             for key, about in json.loads(handle.read(begin - 8)).items():
                 parameter, what, start = key.rsplit("/", 2)
                 (length,), (first, end) = about["shape"], about["data_offsets"]

@@ -96,7 +96,7 @@ def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
     assert fits.verdicts[0].archs["tnl"].loss.interval is None
     lines = study_lines(fits)
     assert lines[0].startswith("No architecture is best at C = ") and "may be chance" in lines[2]
-    assert losses_table(fits).rows[1]["verdict"] == UNKNOWN
+    assert losses_table(fits).rows[1]["verdict"] == f"{UNKNOWN}: no size has two seeds"
 
 
 def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None:
