@@ -30,7 +30,7 @@ with watch.Watch(ranks) as begun:
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("time.sleep(600)", "rank 0 of 2, step 7: nothing for 2 seconds: another process hangs or is gone"),
+        ("time.sleep(600)", "of 2, step 7: nothing for 2 seconds: another process hangs or is gone"),
         ("raise RuntimeError('the kernel failed')", "rank 1 of 2, step 7: the kernel failed"),
     ],
 )
