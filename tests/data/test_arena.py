@@ -11,6 +11,7 @@ from data import arena
 from data.arena import TASKS
 from data.labelled import SPLITS, LabelledSet
 from data.labelled_sources import check_set
+from data.vocabulary import FOLDER, SETS
 
 
 def write(source: str, directory: Path) -> LabelledSet:
@@ -147,3 +148,7 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "train" / "pos" / "notes.txt").write_text("no review")
     with pytest.raises(InputError, match="reviews/train: cannot be read"):
         write(f"imdb:{folder}", tmp_path / "set")
+
+
+def test_the_names_that_a_study_file_knows_are_those_of_the_tasks():
+    assert (FOLDER, *TASKS) == SETS
