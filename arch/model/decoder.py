@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +19,10 @@ from ..ops.fused.weight_casts import WeightCasts
 from .cache import DecodeCache, LayerCache, alone
 from .layers import MLP, GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
-from .mixer import Mixer, Stream, mixer_of
+from .mixer import Mixer, PositionEncoding, Stream, mixer_of
 from .norms import Norm
+
+Filled = Callable[[Iterable[Tensor]], AbstractContextManager[Any]]
 
 
 class Decoder(nn.Module):
@@ -160,8 +164,9 @@ class Decoder(nn.Module):
         # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
         return bounds.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
 
-    def reset_parameters(self, generator: torch.Generator) -> None:
-        """Initialise every parameter from `generator`, one of the CPU so that devices agree.
+    def reset_parameters(self, generator: torch.Generator, filled: Filled = nullcontext) -> None:
+        """Initialise every parameter from `generator`, one of the CPU so that devices agree. filled: inside, the
+        parameters that it is given are whole and on the CPU, though the model be sharded.
 
         Matrices are normal(0, init_std); those that write to the residual stream are divided by the square root of
         their number (2 a layer, 1 without an MLP). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
@@ -171,7 +176,7 @@ class Decoder(nn.Module):
         writers = sum(kind.n_layers * (2 if mixer.has_mlp else 1) for kind, mixer in self.kinds)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
-            with torch.no_grad():
+            with torch.no_grad(), filled([parameter]):
                 if name.endswith(residual):
                     parameter.normal_(0.0, std / math.sqrt(writers), generator=generator)
                 elif name in self.gammas.values() or name.endswith("bias"):
@@ -182,11 +187,12 @@ class Decoder(nn.Module):
                     parameter.fill_(1.0)
         for kind, mixer in self.kinds:
             if kind.arch in self.gammas:
-                mixer.reset_gamma(kind, getattr(self, self.gammas[kind.arch]), generator)
-        if self.tpe is not None:
-            self.tpe.reset_own_parameters(generator)
-        for module in self.modules():
-            if isinstance(module, Mixer):
+                gamma = getattr(self, self.gammas[kind.arch])
+                with filled([gamma]):
+                    mixer.reset_gamma(kind, gamma, generator)
+        own: list[PositionEncoding | Mixer] = [module for module in self.modules() if isinstance(module, Mixer)]
+        for module in own if self.tpe is None else [self.tpe, *own]:
+            with filled(module.parameters()):
                 module.reset_own_parameters(generator)
 
     def no_weight_decay(self) -> set[str]:

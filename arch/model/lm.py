@@ -7,6 +7,8 @@ wraps the same parameters, names and files for the Hugging Face world.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,14 +22,15 @@ from ..errors import InputError
 from ..ops.fused.cross_entropy import linear_cross_entropy
 from ..registry import plugins_of
 from .cache import DecodeCache
-from .decoder import Decoder
+from .decoder import Decoder, Filled
 from .encoder import Encoder
 from .layout import boundaries
 from .stored import MODEL_TYPE as MODEL_TYPE
 from .stored import WEIGHTS as WEIGHTS
-from .stored import check_layers, compare_shapes, read_config, stored_shapes
+from .stored import check_layers, compare_shapes, read_config, stored_shapes, write_tensors
 
 EMBEDDING = "decoder.embedding.weight"
+STORED = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 class Output(NamedTuple):
@@ -135,12 +138,12 @@ class LanguageModel(nn.Module):
             return Output(logits, cache=after)
         return Output(logits[:, :0] if loss_only else logits, next_token_loss(logits, targets), after)
 
-    def reset_parameters(self, seed: int) -> None:
-        """Initialise every parameter from `seed` alone."""
+    def reset_parameters(self, seed: int, filled: Filled = nullcontext) -> None:
+        """Initialise every parameter from `seed` alone. filled: as of Decoder.reset_parameters."""
         generator = torch.Generator().manual_seed(seed)
-        self.decoder.reset_parameters(generator)
+        self.decoder.reset_parameters(generator, filled)
         if not self.model_config.tie_embeddings:
-            with torch.no_grad():
+            with torch.no_grad(), filled([self.lm_head.weight]):
                 self.lm_head.weight.normal_(0.0, self.model_config.init_std, generator=generator)
 
     def no_weight_decay(self) -> set[str]:
@@ -155,19 +158,27 @@ class LanguageModel(nn.Module):
         """Names of parameters that checkpoints keep in fp32."""
         return {f"decoder.{name}" for name in self.decoder.keep_fp32()}
 
-    def save_pretrained(self, directory: Path | str, dtype: torch.dtype = torch.float32) -> None:
-        """Write config.json and model.safetensors. Weights are in `dtype`, those of `keep_fp32` in fp32; a tied head is
-        left out."""
-        from safetensors.torch import save_file
+    def stored_dtypes(self, dtype: torch.dtype) -> dict[str, torch.dtype]:
+        """The precision of each weight in a checkpoint of `dtype`, by name, in the order of the file, safetensors'
+        own."""
+        keep = self.keep_fp32()
+        dtypes = {name: torch.float32 if name in keep else dtype for name, _ in self.named_parameters()}
+        return dict(sorted(dtypes.items(), key=lambda item: (-item[1].itemsize, item[0])))
 
+    def save_pretrained(
+        self, directory: Path | str, dtype: torch.dtype = torch.float32, weights: Iterable[Tensor] | None = None
+    ) -> None:
+        """Write config.json and model.safetensors, a weight at a time. Weights are in `dtype`, those of `keep_fp32` in
+        fp32; a tied head is left out. weights: in the order of `stored_dtypes`; None: the model's own."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        keep = self.keep_fp32()
-        weights = {
-            name: parameter.detach().to("cpu", torch.float32 if name in keep else dtype).contiguous()
-            for name, parameter in self.named_parameters()
-        }
-        save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
+        dtypes, own = self.stored_dtypes(dtype), dict(self.named_parameters())
+        contents = (
+            weight.detach().to("cpu", of_file).reshape(-1).view(torch.uint8).numpy()
+            for weight, of_file in zip(weights or map(own.__getitem__, dtypes), dtypes.values(), strict=True)
+        )
+        kinds = {name: (STORED[of_file], own[name].shape) for name, of_file in dtypes.items()}
+        write_tensors(directory / WEIGHTS, kinds, contents, format="pt")
         header: dict[str, Any] = {
             "model_type": MODEL_TYPE,
             "architectures": [self.architecture],
@@ -178,9 +189,8 @@ class LanguageModel(nn.Module):
         header |= {"plugin": ", ".join(plugins)} if plugins else {}
         start = self.decoder.document_start_id
         header |= {} if start is None else {"document_start_id": start}
-        config = directory / "config.json"
-        config.write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n", encoding="utf-8")
-        (directory / WEIGHTS).chmod(config.stat().st_mode & 0o777)  # safetensors keeps its files to their owner
+        config = json.dumps(header | self.model_config.to_dict(), indent=1) + "\n"
+        (directory / "config.json").write_text(config, encoding="utf-8")
 
 
 class Classifier(LanguageModel):

@@ -1,11 +1,17 @@
-"""Checks of a saved model's files before the model is made: its configuration, and the weights' header."""
+"""A saved model's files: what is checked before the model is made, its configuration and the weights' header, and how
+weights are written."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from ..config import ModelConfig, archs_in, model_fields_in
 from ..errors import InputError
@@ -13,6 +19,7 @@ from ..registry import require
 
 MODEL_TYPE = "linear_scaling"
 WEIGHTS = "model.safetensors"
+BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # of a number, by the name that safetensors gives its dtype
 MOST_CONFIG = 1 << 20  # bytes of a config.json
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 
@@ -70,3 +77,25 @@ def compare_shapes(path: Path, expected: Mapping[str, Sequence[int]], stored: Ma
             raise InputError(
                 f"{path}: tensor {name!r} has shape {list(stored[name])}, the configuration needs {list(shape)}"
             )
+
+
+def write_tensors(
+    file: Path, kinds: Mapping[str, tuple[str, Sequence[int]]], contents: Iterable[Any], **metadata: str
+) -> dict[str, Any]:
+    """Write a safetensors file, synced, one tensor at a time. kinds: dtype (of BYTES) and shape by name, contents: the
+    bytes of each, in the same order. Returns the file's bytes and sha256."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name, (dtype, shape) in kinds.items():
+        begin, end = end, end + BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with open(file, "wb") as handle:
+        for content in chain([len(text).to_bytes(8, "little"), text], contents):
+            handle.write(content)
+            digest.update(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+        return {"bytes": handle.tell(), "sha256": digest.hexdigest()}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from arch.model.lm import load_model, read_weights
+from arch.model.lm import LanguageModel, load_model, read_weights
 from data.files import new_directory, writing
 from data.hf_tokenizer import tokenizer_files
 
@@ -22,7 +22,6 @@ from .saved import read_saved
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
-    from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
 PROBE_ROWS = 8
@@ -33,6 +32,16 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_
 
 class ProbeError(RuntimeError):
     """The reloaded model's probe loss is not a finite number."""
+
+
+class Sharded(Protocol):
+    """A model of which this process has a share alone; the others write and read with it."""
+
+    def save_pretrained(self, directory: Path, dtype: torch.dtype) -> None: ...
+
+    def probe_loss(self, directory: Path, rows: Tensor) -> float: ...
+
+    def is_in(self, directory: Path) -> bool: ...
 
 
 def probe_rows(validation: Any, context_length: int) -> np.ndarray:
@@ -67,7 +76,7 @@ def probe_parts(rows: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
 
 def write_checkpoint(
     path: Path,
-    model: LanguageModel,
+    model: LanguageModel | Sharded,
     dtype: str,
     probe: np.ndarray,
     device: torch.device,
@@ -85,7 +94,11 @@ def write_checkpoint(
         model.save_pretrained(temporary, DTYPES[dtype])
         for name, file_content in tokenizer_files(tokenizer).items():
             (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
-        loss = probe_loss(load_model(temporary).to(device).eval(), torch.from_numpy(probe).to(device))
+        rows = torch.from_numpy(probe).to(device)
+        if isinstance(model, LanguageModel):
+            loss = probe_loss(load_model(temporary).to(device).eval(), rows)
+        else:
+            loss = model.probe_loss(temporary, rows)
         if not math.isfinite(loss):
             raise ProbeError(f"the probe loss is {loss}")
         content["probe_loss"], content["probe_rows"] = loss, list(probe.shape)
@@ -98,8 +111,10 @@ def valid_checkpoint(path: Path, spec_hash: str) -> bool:
     return manifest is not None and manifest.get("spec_hash") == spec_hash
 
 
-def holds(path: Path, model: LanguageModel) -> bool:
+def holds(path: Path, model: LanguageModel | Sharded) -> bool:
     """Whether the intact checkpoint at `path` holds these very weights, in its own precision."""
+    if not isinstance(model, LanguageModel):
+        return model.is_in(path)
     saved, trained = read_weights(path), dict(model.named_parameters())
     return saved.keys() == trained.keys() and all(
         torch.equal(value, trained[name].detach().to("cpu", value.dtype)) for name, value in saved.items()

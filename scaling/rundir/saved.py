@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arch.errors import InputError
+from arch.model.stored import BYTES
 from data.files import read_manifest, reading
 from data.left_out import left_out
 
@@ -23,12 +24,13 @@ REMEDY = "remove this directory, and the run goes on from an earlier state where
 
 
 class Stored(NamedTuple):
-    """`length` numbers of a parameter from its element `start` on: fp32 in `file`, from the byte `offset` on."""
+    """`length` numbers of a parameter from its element `start` on, in `file` from the byte `offset` on."""
 
     start: int
     length: int
     file: Path
     offset: int
+    dtype: str = "float32"  # as torch names it
 
 
 Held = dict[str, dict[str, list[Stored]]]  # by parameter, by what it is (weight, moments, step), by start
@@ -93,21 +95,39 @@ def stored_numbers(folder: Path, names: Iterable[str]) -> Held:
     """What the pieces of these names in a folder have. Raises InputError where one cannot be read."""
     held: Held = {}
     for name in names:
-        with reading(file := folder / name, REMEDY), open(file, "rb") as handle:
-            begin = 8 + int.from_bytes(handle.read(8), "little")
-            if begin > file.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            for key, about in json.loads(handle.read(begin - 8)).items():
+        with reading(file := folder / name, REMEDY):
+            for key, stored in _tensors(file):
                 parameter, what, start = key.rsplit("/", 2)
-                (length,), (first, end) = about["shape"], about["data_offsets"]
-                if about["dtype"] != "F32" or not 0 <= first <= end or end - first != 4 * length:
-                    raise ValueError(f"{key} is not fp32, or lies outside of the file")
-                part = Stored(int(start), length, file, begin + first)
-                held.setdefault(parameter, {}).setdefault(what, []).append(part)
+                if stored.dtype != "float32":
+                    raise ValueError(f"{key} is not fp32")
+                held.setdefault(parameter, {}).setdefault(what, []).append(stored._replace(start=int(start)))
     for kinds in held.values():
         for parts in kinds.values():
             parts.sort()
     return held
+
+
+def stored_weights(file: Path) -> dict[str, Stored]:
+    """Where a checkpoint's file has each weight, its elements in their order. Raises InputError where it cannot be
+    read."""
+    with reading(file, REMEDY):
+        return dict(_tensors(file))
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of a safetensors file by name. Raises OSError and ValueError where its header is damaged."""
+    dtypes = {"F32": "float32", "BF16": "bfloat16"}
+    with open(file, "rb") as handle:
+        begin = 8 + int.from_bytes(handle.read(8), "little")
+        if begin > file.stat().st_size:
+            raise ValueError("its header is longer than the file")
+        header = json.loads(handle.read(begin - 8))
+    for name in header.keys() - {"__metadata__"}:
+        dtype, shape, (first, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+        length = math.prod(shape)
+        if dtype not in dtypes or not 0 <= first <= end or end - first != BYTES[dtype] * length:
+            raise ValueError(f"{name} is neither fp32 nor bf16, or lies outside of the file")
+        yield name, Stored(0, length, file, begin + first, dtypes[dtype])
 
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:

@@ -39,12 +39,11 @@ def expected_work(run: RunSpec) -> float:
 
 
 def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
-    """Bytes of each process while the run trains, of the first at stage 3 also while it reads a checkpoint back, whole
-    and in fp32; kernels: with the Triton kernels, as GPUs train. None where the costs of a plugin's architecture are
-    not known."""
+    """Bytes of each process while the run trains; kernels: with the Triton kernels, as GPUs train. None where the costs
+    of a plugin's architecture are not known."""
     training, split = run.training, run.batch_split(processes)
     try:
-        lines = training_memory(
+        return training_memory(
             run.config,
             micro_batch_tokens=split.micro_rows * run.context_length,
             zero_stage=training.zero_stage,
@@ -53,13 +52,9 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
             recompute=run.recompute,
             accumulate=split.passes > 1,
             kernels=kernels,
-        )
+        )["total"]
     except InputError:
         return None
-    if training.zero_stage < 3:
-        return lines["total"]
-    between_steps = sum(lines[name] for name in ("parameters", "gradients", "reduce_bucket", "optimizer"))
-    return max(lines["total"], between_steps + 4.0 * count_params(run.config).total)
 
 
 def what_fits(run: RunSpec, processes: int, kernels: bool, room: float) -> str:

@@ -135,9 +135,9 @@ def stepping(
     say: Callable[[str], None] | None,
 ) -> Callable[[], None]:  # fmt: skip
     """Makes the next step of a run of its own."""
-    model = build_model(config, None if ranks.rank else 0)
+    model = build_model(config, None)
     model.decoder.gradient_checkpointing = options.recompute
-    engine = Engine(model, settings, options.batch, device, ranks)
+    engine = Engine(model, settings, options.batch, device, ranks, seed=0)
     stepper = Stepper(engine, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
     generator = torch.Generator().manual_seed(ranks.rank)

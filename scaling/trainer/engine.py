@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ import torch.distributed as dist
 
 from arch.amounts import counted
 from arch.errors import InputError
-from arch.model.lm import LanguageModel, build_model
+from arch.model.lm import LanguageModel
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..rundir.saved import STEP, WEIGHT, Held
@@ -90,6 +91,22 @@ def load_deepspeed(device_type: str) -> Any:
     return deepspeed
 
 
+@contextmanager
+def _filled(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Inside, sharded parameters are whole and on the CPU; then each process keeps its share of the first one's."""
+    from deepspeed.runtime.zero import GatheredParameters
+
+    held = list(parameters)
+    with GatheredParameters(held, modifier_rank=0):
+        gathered = [parameter.data for parameter in held]
+        for parameter in held:
+            parameter.data = parameter.data.cpu()
+        yield
+        for parameter, data in zip(held, gathered, strict=True):
+            data.copy_(parameter.data)
+            parameter.data = data
+
+
 class Engine:
     """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
@@ -100,9 +117,11 @@ class Engine:
         batch_rows: int,
         device: torch.device,
         ranks: Ranks | None = None,
+        seed: int | None = None,
     ) -> None:
-        """model: on the CPU; the first rank's weights count. `batch_rows` is the global batch in sequences. Raises
-        InputError where it does not split over ranks and micro-batches."""
+        """model: on the CPU; the first rank's weights count, and with `seed` those that `build_model` makes of it: at
+        stage 3 no process then holds them all. `batch_rows` is the global batch in sequences. Raises InputError where
+        it does not split over ranks and micro-batches."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
@@ -124,6 +143,8 @@ class Engine:
         if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
             deepspeed.init_distributed(dist_init_required=False)
             deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
+        if seed is not None and (self.stage == 3 or not self.ranks.rank):
+            model.reset_parameters(seed, _filled if self.stage == 3 else nullcontext)
         model.to(device)
         self.deepspeed_engine = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False
@@ -256,37 +277,19 @@ class Engine:
         dist.broadcast_object_list(values, src=0, device=self.device)
         return values[0]
 
-    def whole_model(self) -> LanguageModel | None:
-        """The model with all of its weights, on the first rank (at stage 3 a copy on the CPU); None elsewhere. Every
-        rank must call it."""
-        first = self.ranks.rank == 0
-        if self.stage < 3:
-            return self.model if first else None
-        from deepspeed.runtime.zero import GatheredParameters
-
-        copy = build_model(self.model.model_config, None) if first else None
-        if copy is not None:
-            copy.decoder.document_start_id = self.model.decoder.document_start_id
-        targets = {} if copy is None else dict(copy.named_parameters())
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                with GatheredParameters([parameter]):
-                    if first:
-                        targets[name].copy_(parameter)
-        return copy
-
     def together(self, work: Callable[[], T]) -> list[T]:
-        """What `work` returns on each rank, on every rank; an OSError that ends it on one is raised on all."""
-        outcome: T | OSError
+        """What `work` returns on each rank, on every rank; an OSError or InputError that ends it on one is raised on
+        all."""
+        outcome: T | OSError | InputError
         try:
             outcome = work()
-        except OSError as error:
+        except (OSError, InputError) as error:
             outcome = error
         outcomes: list[Any] = [outcome] * self.ranks.world
         if self.ranks.world > 1:
             dist.all_gather_object(outcomes, outcome)
         for result in outcomes:
-            if isinstance(result, OSError):
+            if isinstance(result, (OSError, InputError)):
                 raise result
         return outcomes
 

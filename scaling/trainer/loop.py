@@ -41,6 +41,7 @@ from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
 from .kernel_check import check_kernels
 from .readings import Reading, Readings
+from .sharded import ShardedModel, saved_model
 from .stepper import Stepper
 from .stop import StopRequest
 from .turns import Bursts, Clock, Steps, finish
@@ -102,10 +103,10 @@ class Trainer:
         bf16 = self.training.precision == "bf16"
         if line := check_kernels(config, self.device, bf16=bf16, micro_rows=micro_rows, resets=resets):
             self._say(line)
-        model = build_model(config, run.seed if self.first_rank else None)
+        model = build_model(config, None)
         model.decoder.gradient_checkpointing = run.recompute
         model.decoder.document_start_id = corpus.tokenizer.eot_id if resets else None
-        self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks, run.seed)
         self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
         self.n_skipped = 0  # steps, as far as they were read
@@ -308,8 +309,14 @@ class Trainer:
     def _write_checkpoint(self, step: int) -> bool:
         """Write the checkpoint after `step` unless it is there; False where its probe loss is not finite."""
         path, good = self.rundir.checkpoint(step), True
-        model = self.engine.whole_model()
-        if model is not None and not self._is_written(step, model):
+        is_there = self.first_rank and checkpoint_writer.valid_checkpoint(path, self.run.spec_hash)
+        is_there, model = self.engine.from_first_rank(is_there), saved_model(self.engine)
+        if model is None or (is_there and self._is_written(step, model)):
+            pass
+        elif not self.first_rank:
+            assert isinstance(model, ShardedModel)
+            model.follow(checkpoint_writer.DTYPES[self.training.checkpoint_dtype], self.probe)
+        else:
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
                 loss = checkpoint_writer.write_checkpoint(
@@ -330,13 +337,10 @@ class Trainer:
             self._status("running", step)
         return good
 
-    def _is_written(self, step: int, model: LanguageModel) -> bool:
-        """Whether an earlier process wrote the checkpoint after `step` with the weights of `model`. They differ where
-        steps do not repeat to the bit: on another machine, or by kernels that add in any order."""
-        path = self.rundir.checkpoint(step)
-        if not checkpoint_writer.valid_checkpoint(path, self.run.spec_hash):
-            return False
-        if checkpoint_writer.holds(path, model):
+    def _is_written(self, step: int, model: LanguageModel | ShardedModel) -> bool:
+        """Whether an earlier process wrote the checkpoint after `step`, which is there, with the weights of `model`.
+        They differ where steps do not repeat to the bit: on another machine, or by kernels that add in any order."""
+        if checkpoint_writer.holds(self.rundir.checkpoint(step), model):
             return True
         self._say(f"step {step}: the checkpoint there has other weights than this process computes: written again")
         return False

@@ -7,18 +7,15 @@ held it; together the pieces of a state have every element once. `step` is one n
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from arch.model.stored import write_tensors
 from data.files import reading, writing
 
 from ..rundir.saved import REMEDY, STEP, WEIGHT, Stored
@@ -48,25 +45,14 @@ class Part:
 def write_piece(file: Path, parts: Iterable[Part], state: Mapping[Tensor, dict[str, Tensor]]) -> dict[str, Any]:
     """Write weights, and what the optimizer's `state` has of them, synced; a tensor at a time goes through the host's
     memory. Returns the file's bytes and sha256, and how many numbers it has."""
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for part in (part for part in parts if part.length):
         for what, value in sorted({WEIGHT: part.flat, **state.get(part.flat, {})}.items()):
             tensors[f"{part.name}/{what}/{part.start}"] = value.view(1) if what == STEP else part.of(value)
-    header, end = {}, 0
-    for key, tensor in tensors.items():
-        begin, end = end, end + 4 * len(tensor)
-        header[key] = {"dtype": "F32", "shape": [len(tensor)], "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-    with writing(file), open(file, "wb") as handle:
-        contents: Iterator[Any] = (tensor.to("cpu", torch.float32).numpy() for tensor in tensors.values())
-        for content in chain([len(text).to_bytes(8, "little"), text], contents):
-            handle.write(content)
-            digest.update(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-        return {"bytes": handle.tell(), "sha256": digest.hexdigest(), "n_numbers": end // 4}
+    kinds = {key: ("F32", [len(tensor)]) for key, tensor in tensors.items()}
+    contents = (tensor.to("cpu", torch.float32).numpy() for tensor in tensors.values())
+    with writing(file):
+        return write_tensors(file, kinds, contents) | {"n_numbers": sum(map(len, tensors.values()))}
 
 
 def read_part(parts: Iterable[Stored], part: Part, tensor: Tensor) -> None:
@@ -76,19 +62,19 @@ def read_part(parts: Iterable[Stored], part: Part, tensor: Tensor) -> None:
     for stored in parts:
         low, high = max(part.start, stored.start), min(part.start + part.length, stored.start + stored.length)
         if low < high:
-            target[low - part.start : high - part.start].copy_(_numbers(stored, low - stored.start, high - low))
+            target[low - part.start : high - part.start].copy_(numbers(stored, low - stored.start, high - low))
 
 
 def read_step(parts: Iterable[Stored]) -> float:
     """How often a parameter was updated."""
-    return max(float(_numbers(part, 0, 1)) for part in parts)
+    return max(float(numbers(part, 0, 1)) for part in parts)
 
 
-def _numbers(stored: Stored, first: int, length: int) -> Tensor:
+def numbers(stored: Stored, first: int, length: int) -> Tensor:
     """`length` of the stored numbers from `first` on. (Not by a map into memory, where a failing disk is a signal.)"""
-    values = torch.empty(length)
+    values = torch.empty(length, dtype=getattr(torch, stored.dtype))
     with reading(stored.file, REMEDY), open(stored.file, "rb") as handle:
-        handle.seek(stored.offset + 4 * first)
-        if handle.readinto(values.numpy().data) != 4 * length:
+        handle.seek(stored.offset + values.itemsize * first)
+        if handle.readinto(values.view(torch.uint8).numpy().data) != values.nbytes:
             raise OSError("it ends too early")
     return values

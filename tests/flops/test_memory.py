@@ -120,6 +120,7 @@ import torch
 from arch.model.lm import build_model
 from arch.presets import preset
 from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.sharded import saved_model
 from scaling.study.training import Training
 
 torch.set_num_threads(1)
@@ -151,7 +152,7 @@ for stage in (0, 1, 2, 3):
     state = sum(piece["bytes"] for piece in engine.save(folder).values())
     checkpoint = {}
     for dtype in ("bfloat16", "float32"):
-        engine.whole_model().save_pretrained(folder / dtype, getattr(torch, dtype))
+        saved_model(engine).save_pretrained(folder / dtype, getattr(torch, dtype))
         checkpoint[dtype] = (folder / dtype / "model.safetensors").stat().st_size
     out[stage] = {"held": held, "end": end[-1], "state": state, "checkpoint": checkpoint}
 print(json.dumps(out))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from arch.architectures.common.forget_gates import lower_bounds
 from arch.config import ARCHS
@@ -169,9 +170,11 @@ def test_save_and_load(arch, tied, tmp_path):
     ids = tokens(config)
     assert torch.equal(load_model(tmp_path)(input_ids=ids).logits, model(input_ids=ids).logits)
     model.save_pretrained(tmp_path, torch.bfloat16)
-    rounded = load_model(tmp_path)
+    rounded, keep = load_model(tmp_path), model.keep_fp32()
+    weights = {name: p.detach() if name in keep else p.detach().bfloat16() for name, p in model.named_parameters()}
+    assert (tmp_path / "model.safetensors").read_bytes() == save(weights, {"format": "pt"})
     for name, parameter in model.named_parameters():
-        expected = parameter if name in model.keep_fp32() else parameter.bfloat16().float()
+        expected = parameter if name in keep else parameter.bfloat16().float()
         assert torch.equal(dict(rounded.named_parameters())[name], expected), name
 
 

@@ -1,0 +1,119 @@
+"""A model that no process holds whole: its first weights, checkpoint and probe loss are to the bit those of a model in
+one piece. As a program: what processes of torchrun do in the folder that is named; the first prints the results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import WEIGHTS, build_model, load_model
+from arch.presets import preset
+from scaling.rundir.checkpoint_writer import holds, probe_loss
+from scaling.trainer import engine as engine_module
+from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.sharded import ShardedModel, saved_model
+
+from .step_loops import CONTEXT, CPU, ROWS, SHORT, batches, mixed_model, training
+
+ROOT = Path(__file__).resolve().parents[3]
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("tie", [True, False])
+def test_a_sharded_model_begins_with_the_same_weights(arch: str, tie: bool, tmp_path: Path) -> None:
+    """Matrices, gates' bounds, position encodings and what mixers fill themselves."""
+    config = preset(arch, "14k", context_length=CONTEXT, chunk_size=16, tie_embeddings=tie)
+    engine = Engine(build_model(config, None), training(zero_stage=3), ROWS, CPU, start_distributed("cpu"), seed=5)
+    sharded = saved_model(engine)
+    assert isinstance(sharded, ShardedModel)
+    sharded.save_pretrained(tmp_path / "sharded", torch.float32)
+    build_model(config, 5).save_pretrained(tmp_path / "whole")
+    assert_equal_files(tmp_path / "sharded", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("tie", "persistent"), [(True, 0), (False, engine_module.PERSISTENT)])
+def test_two_processes_write_and_read_what_one_does(tie: bool, persistent: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "tests.scaling.trainer.test_sharded", str(tmp_path), str(int(tie)), str(persistent)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    for dtype in DTYPES:
+        mixed_model(tie).save_pretrained(tmp_path / "one", dtype)
+        path = tmp_path / str(dtype).removeprefix("torch.")
+        assert_equal_files(path, tmp_path / "one")
+        assert results[path.name] == probe_loss(load_model(path).eval(), rows())
+    assert results["float32"] != results["bfloat16"], "bf16 must round some weight"
+    assert results["disturbed"] == results["undisturbed"], "the weights that were read stayed"
+    for held, no_room, too_short in results["of each process"]:
+        assert held == [True, True, False, False]
+        assert no_room == "[Errno 28] No space left on device"
+        assert "model.safetensors: cannot be read (it ends too early); remove this directory" in too_short
+
+
+def assert_equal_files(folder: Path, expected: Path) -> None:
+    for name in ("config.json", WEIGHTS):
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+def rows() -> torch.Tensor:
+    return batches(SHORT)[-1]
+
+
+def main(folder: Path, tie: bool, persistent: int) -> None:
+    torch.set_num_threads(1)
+    ranks = start_distributed("cpu")
+    engine_module.PERSISTENT = persistent
+    settings = training(batch_tokens=ROWS * SHORT, warmup_tokens=ROWS * SHORT, zero_stage=3)
+    engines = [
+        Engine(build_model(mixed_model(tie).model_config, None), settings, ROWS, CPU, ranks, seed=0) for _ in range(2)
+    ]
+
+    def steps(engine: Engine, first: int, last: int) -> list[tuple[float, float]]:
+        made = (engine.step(tokens[engine.rows], 3e-3) for tokens in batches(SHORT)[first:last])
+        return [(float(loss), float(norm)) for loss, norm in made]
+
+    def error_of(work: Callable[[], object]) -> str:
+        with pytest.raises((OSError, InputError)) as raised:
+            work()
+        return str(raised.value)
+
+    results: dict[str, object] = {}
+    sharded = saved_model(engines[0])
+    assert isinstance(sharded, ShardedModel)
+    files = {dtype: folder / str(dtype).removeprefix("torch.") for dtype in DTYPES}
+    for dtype, path in files.items():
+        sharded.save_pretrained(None if ranks.rank else path, dtype)
+        results[path.name] = sharded.probe_loss(None if ranks.rank else path, rows())
+    held = [holds(path, sharded) for path in files.values()]
+    disturbed = steps(engines[0], 0, 3)
+    sharded.probe_loss(None if ranks.rank else files[torch.bfloat16], rows())
+    disturbed += steps(engines[0], 3, 6)
+    held += [holds(path, sharded) for path in files.values()]
+    full, cut = folder / "full", folder / "cut"
+    if not ranks.rank:
+        for path in (full, cut):
+            path.mkdir()
+        (full / WEIGHTS).symlink_to("/dev/full")
+        (cut / WEIGHTS).write_bytes((files[torch.float32] / WEIGHTS).read_bytes()[:-5])
+    no_room = error_of(lambda: sharded.save_pretrained(None if ranks.rank else full, torch.float32))
+    too_short = error_of(lambda: sharded.probe_loss(None if ranks.rank else cut, rows()))
+    results["of each process"] = engines[0].together(lambda: (held, no_room, too_short))
+    results |= {"disturbed": disturbed, "undisturbed": steps(engines[1], 0, 6)}
+    if not ranks.rank:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] == "1", int(sys.argv[3]))
