@@ -48,8 +48,9 @@ def training_memory(
     gradients           4N; stages 2 and 3: 4N / W
     gradient_partition  stage 1: 4N / W, the averaged gradients of this process's share
     reduce_bucket       4 bytes for each of min(N, 200 million) elements; stage 3: of a layer's at most
-    gathered            stage 3, of several processes: a layer's weights, in fp32, and the head's, or a layer's larger
-                        half (mixer or MLP) twice: what it is gathered into, or its gradients
+    gathered            stage 3, of several processes, in fp32: the head's weights and those fetched ahead, a layer's or
+                        an untied embedding's; or a layer's and its larger half (mixer or MLP) twice: what it is
+                        gathered into, or its gradients
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
     optimizer           stage 0: 8N; else 12N / W, Adam's moments and a second copy of the parameters
     autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels of the widest product alone, and
@@ -141,7 +142,8 @@ def training_memory(
     if zero_stage == 3:  # gradients have their places from the start
         held, gradients = held + gradients, 0.0
         # one process gathers nothing: its partition is the whole weight
-        at_loss, in_layer = (F * head + of_a_layer, of_a_layer + 2 * half) if world_size > 1 else (0.0, 0.0)
+        ahead = max(of_a_layer, 0.0 if cfg.tie_embeddings else F * cfg.embedded * cfg.d_model)
+        at_loss, in_layer = (F * head + ahead, of_a_layer + 2 * half) if world_size > 1 else (0.0, 0.0)
         lines["gathered"] = max(at_loss, in_layer)
         forward, backward = forward + at_loss, backward + max(at_loss, in_layer)
         last += in_layer
