@@ -24,6 +24,7 @@ from .schema import FORECAST, role_text
 from .spec import StudySpec
 
 MOST_LINES = 40
+MOST_PLACES = 3  # of values given by hand in the place of a rule
 UNKNOWN = "unknown"
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
@@ -161,8 +162,9 @@ def recipe_lines(study: StudySpec) -> list[str]:
     lines = []
     for rule, line in study.recipe.lines.items():
         hand = [f"{place}.{key}" for place, keys in given.items() for key in BY_HAND[rule] if keys.get(key) is not None]
-        what = f"recipe: by hand: {', '.join(hand)}, in the place of {line}" if hand else f"recipe: {line}"
-        lines.append(what)
+        more = f" and {len(hand) - MOST_PLACES} more" if len(hand) > MOST_PLACES else ""
+        what = f"by hand: {', '.join(hand[:MOST_PLACES])}{more}, in the place of {line}" if hand else line
+        lines.append(f"recipe: {what}")
     return lines
 
 
