@@ -7,12 +7,12 @@
     --at-once 1,2,4                  runs that take turns in one process, as small ones do on a GPU
     torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
 
-Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
-and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
-(`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that take
-turns, divided by 4. tflop_per_s: FLOP of each process by the convention exact, without what is computed again; over the
-device's peak it is the MFU. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that tensors took
-of the first one's in eager steps.
+Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms, at stage 0: of a step
+whose loss and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents
+that (`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that
+take turns, divided by 4. tflop_per_s: FLOP of each process by the convention exact, without what is computed again;
+over the device's peak it is the MFU. counted_gb: of a GPU by flops.training_memory; peak_gb, on GPUs: the most that
+tensors took of the first one's, in eager steps where those are timed.
 """
 
 from __future__ import annotations
@@ -68,19 +68,20 @@ def parser() -> Parser:
 
 
 def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, device: torch.device) -> dict[str, Any]:
-    """Milliseconds of a step, eager and as a run makes it, and what a run would say of its graphs."""
+    """Milliseconds of a step, eager (at ZeRO stages a run's are) and as a run makes it, and what a run would say of its
+    graphs."""
     micro = None if options.micro_batch is None else options.micro_batch * config.context_length
     batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
     settings = Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
     notes: list[str] = []
-    eager = milliseconds(config, settings, options, ranks, device, None)
-    row = {"n_params": count_params(config).total, "eager_ms": round(eager, 3)}
+    row: dict[str, Any] = {"n_params": count_params(config).total}
     row |= {"counted_gb": round(counted_bytes(config, settings, options, ranks, device) / 1e9, 3)}
-    if device.type == "cuda":
-        row |= {"peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3)}
-    for n in options.at_once:
-        run = milliseconds(config, settings, options, ranks, device, notes.append, n)
-        row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
+    ways = [("run_ms" if n == 1 else f"run_ms_{n}", notes.append, n) for n in options.at_once]
+    for name, say, n in ways if settings.zero_stage else [("eager_ms", None, 1), *ways]:
+        run = milliseconds(config, settings, options, ranks, device, say, n)
+        row |= {name: round(run, 3)}
+        if device.type == "cuda" and "peak_gb" not in row:
+            row |= {"peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3)}
     tokens = options.batch * config.context_length
     row["tokens_per_s"] = round(1e3 * tokens / run)
     flops = tokens * train_flops_per_token(config, "exact") / ranks.world

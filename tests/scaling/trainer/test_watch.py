@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ROOT
 
 SCRIPT = """
-import sys, time
+import os, signal, sys, time
 import torch
 from scaling.trainer import watch
 from scaling.trainer.engine import start_distributed
@@ -25,12 +25,14 @@ with watch.Watch(ranks) as begun:
             HANGS_OR_FAILS
         torch.distributed.all_reduce(torch.zeros(1))
 """
+HANGS = "rank 0 of 2, step 7: nothing for 2 seconds: another process hangs or is gone"
 
 
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("time.sleep(600)", "of 2, step 7: nothing for 2 seconds: another process hangs or is gone"),
+        ("time.sleep(600)", HANGS),
+        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", HANGS, marks=pytest.mark.slow),  # torchrun gives it 30 s
         ("raise RuntimeError('the kernel failed')", "rank 1 of 2, step 7: the kernel failed"),
     ],
 )
