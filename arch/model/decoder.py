@@ -190,8 +190,10 @@ class Decoder(nn.Module):
                 gamma = getattr(self, self.gammas[kind.arch])
                 with filled([gamma]):
                     mixer.reset_gamma(kind, gamma, generator)
-        own: list[PositionEncoding | Mixer] = [module for module in self.modules() if isinstance(module, Mixer)]
-        for module in own if self.tpe is None else [self.tpe, *own]:
+        mixers = [module for module in self.modules() if isinstance(module, Mixer)]
+        own: list[PositionEncoding | Mixer] = [] if self.tpe is None else [self.tpe]
+        own += [mixer for mixer in mixers if type(mixer).reset_own_parameters is not Mixer.reset_own_parameters]
+        for module in own:
             with filled(module.parameters()):
                 module.reset_own_parameters(generator)
 
