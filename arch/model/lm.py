@@ -173,9 +173,10 @@ class LanguageModel(nn.Module):
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         dtypes, own = self.stored_dtypes(dtype), dict(self.named_parameters())
+        weights = map(own.__getitem__, dtypes) if weights is None else weights
         contents = (
             weight.detach().to("cpu", of_file).reshape(-1).view(torch.uint8).numpy()
-            for weight, of_file in zip(weights or map(own.__getitem__, dtypes), dtypes.values(), strict=True)
+            for weight, of_file in zip(weights, dtypes.values(), strict=True)
         )
         kinds = {name: (STORED[of_file], own[name].shape) for name, of_file in dtypes.items()}
         write_tensors(directory / WEIGHTS, kinds, contents, format="pt")

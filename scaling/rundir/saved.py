@@ -122,8 +122,9 @@ def _tensors(file: Path) -> Iterator[tuple[str, Stored]]:
         if begin > file.stat().st_size:
             raise ValueError("its header is longer than the file")
         header = json.loads(handle.read(begin - 8))
-    for name in header.keys() - {"__metadata__"}:
-        dtype, shape, (first, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+    header.pop("__metadata__", None)
+    for name, about in header.items():
+        dtype, shape, (first, end) = (about[key] for key in ("dtype", "shape", "data_offsets"))
         length = math.prod(shape)
         if dtype not in dtypes or not 0 <= first <= end or end - first != BYTES[dtype] * length:
             raise ValueError(f"{name} is neither fp32 nor bf16, or lies outside of the file")

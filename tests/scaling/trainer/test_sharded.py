@@ -24,7 +24,7 @@ from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.process import end_with
 from scaling.trainer.sharded import ShardedModel, saved_model
 
-from .step_loops import CONTEXT, CPU, ROWS, SHORT, batches, mixed_model, training
+from .step_loops import CONTEXT, CPU, ROWS, SHORT, batches, mixed_model, short, training
 
 ROOT = Path(__file__).resolve().parents[3]
 DTYPES = (torch.float32, torch.bfloat16)
@@ -82,7 +82,7 @@ def main(folder: Path, tie: bool, persistent: int, kind: str) -> int:
     ranks = start_distributed(kind)
     device = torch.device(kind, ranks.local) if kind == "cuda" else CPU
     engine_module.PERSISTENT = persistent
-    settings = training(batch_tokens=ROWS * SHORT, warmup_tokens=ROWS * SHORT, zero_stage=3)
+    settings = short(zero_stage=3, precision="fp32" if tie else "bf16")
     engines = [
         Engine(build_model(mixed_model(tie).model_config, None), settings, ROWS, device, ranks, seed=0)
         for _ in range(2)
