@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,9 @@ from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.process import end_with
 from scaling.trainer.sharded import ShardedModel, saved_model
 
+from ..small_runs import BATCH, make_run, train
 from .step_loops import CONTEXT, CPU, ROWS, SHORT, batches, mixed_model, short, training
+from .test_state import seal
 
 ROOT = Path(__file__).resolve().parents[3]
 DTYPES = (torch.float32, torch.bfloat16)
@@ -66,6 +69,25 @@ def test_two_processes_write_and_read_what_one_does(tie: bool, persistent: int, 
         assert held == [True, True, False, False]
         assert no_room == "[Errno 28] No space left on device"
         assert "model.safetensors: cannot be read (it ends too early); remove this directory" in too_short
+
+
+def test_a_checkpoint_that_is_there_is_written_again_only_where_its_weights_are_others(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path, n_steps=12, state_every_tokens=6 * BATCH, keep_states=2, zero_stage=3)
+    code, out, err = train(rundir, processes=2)
+    assert code == 0, out + err
+    last = rundir.checkpoints()[-1].path
+    assert last.name == "00000012"
+    expected, written = (last / WEIGHTS).read_bytes(), (last / WEIGHTS).stat().st_mtime_ns
+    for others in (False, True):
+        shutil.rmtree(rundir.state(12))
+        rundir.write_status("running", 6, 6 * BATCH, "stopped", None)
+        if others:
+            (last / WEIGHTS).write_bytes(expected[:-1] + bytes([expected[-1] ^ 1]))
+            seal(last)
+        code, out, err = train(rundir, processes=2)
+        assert code == 0, out + err
+        assert ((last / WEIGHTS).stat().st_mtime_ns != written, "written again" in out) == (others, others)
+        assert (last / WEIGHTS).read_bytes() == expected
 
 
 def assert_equal_files(folder: Path, expected: Path) -> None:
