@@ -184,6 +184,7 @@ class Engine:
             "stage3_prefetch_bucket_size": layer,
             "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
             "stage3_param_persistence_threshold": PERSISTENT,
+            "memory_efficient_linear": False,  # it would replace torch.nn.functional.linear for the whole process
             "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it
         }
 
