@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from arch.errors import InputError
 
@@ -30,11 +29,3 @@ class Scale:
             raise InputError(f"a score's kind is {', '.join(KINDS)}, not {self.kind!r}")
         if not (0 <= self.chance < 1 and self.full > 0 and math.isfinite(self.full)):
             raise InputError(f"a score from 0 to {self.full:g} by chance {self.chance:g}: chance is a share in [0, 1)")
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "full": self.full,
-            "chance": self.chance,
-            "higher_is_better": self.higher_is_better,
-        }
