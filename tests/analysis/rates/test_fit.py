@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import optimize
 
@@ -292,6 +293,19 @@ def test_the_second_studys_law_is_the_registered_one_and_its_two_sweeps_agree_wi
         assert law.law.laws[arch].coefficients[0] == pytest.approx(fit.laws[arch].coefficients[0], abs=0.12)
     most = {arch: max(row.high for row in arch_law.left_out_far) for arch, arch_law in fit.laws.items()}
     assert most["hgrn2"] < 0.003 < most["hgrn2-3to1"] < most["tnl"] < 0.0045 < 0.03 < most["llama"]
+
+
+def test_the_panels_paired_differences_on_the_page_are_those_of_its_table():
+    table = pd.read_csv(RESEARCH / "second-study-recipe.csv").set_index(["panel", "arch", "point", "seed"])
+    losses = table.held_out_loss.sort_index()
+    page = (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    points = {(panel, arch, point) for panel, arch, point, _ in losses.index if panel != "rate"}
+    assert len(points) == 29 + 19
+    for panel, arch, point in sorted(points):
+        of_recipe = losses["registered", arch, f"{point.split('-')[0]}-recipe"]
+        percent = 100 * (losses[panel, arch, point] / of_recipe - 1)
+        if not point.endswith("-recipe"):
+            assert f"| {percent[0]:.2f}, {percent[1]:.2f} | {percent.mean():.2f} |" in page
 
 
 def test_the_noise_is_of_each_architecture_where_a_test_tells_them_apart():
