@@ -6,8 +6,7 @@ constant rate, the same five rates for every architecture, and their losses held
 
     python -m tests.analysis.rates.packaged_laws
 
-writes it in scaling/studies. second-study-rates.json is the law by which that study's runs are trained, registered
-before them (docs/research/second-study.md): it is not fitted anew.
+writes it in scaling/studies.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from scaling.study.sweep import recipe_of, sweep_of
 from .worlds import HERE, points_in, points_of
 
 RESEARCH = Path(__file__).parents[3] / "docs" / "research"
-QUICKSTART, SECOND = (find_study(name).with_name(f"{name}-rates.json") for name in ("quickstart", "second-study"))
+QUICKSTART = find_study("quickstart").with_name("quickstart-rates.json")
 
 
 def quickstart_fit() -> RatesFit:

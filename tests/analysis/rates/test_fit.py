@@ -17,7 +17,7 @@ from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
 from scaling.study.rates import read_law
 
-from .packaged_laws import QUICKSTART, RESEARCH, SECOND, quickstart_fit, second_fit
+from .packaged_laws import QUICKSTART, RESEARCH, quickstart_fit, second_fit
 from .worlds import World, points_of
 
 
@@ -284,13 +284,10 @@ def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
         assert arch_law.misfit.p > MISFIT and max(row.excess for row in arch_law.left_out_size) < 0.003
 
 
-def test_the_second_studys_law_is_the_registered_one_and_its_two_sweeps_agree_with_it():
-    """A size left out at four times the tokens: the bound of 0.3% is kept by HGRN2, and missed by LLaMA by far."""
-    fit, law, page = second_fit(), read_law(SECOND), (RESEARCH / "second-study.md").read_text(encoding="utf-8")
-    assert law.sha256 in page
+def test_of_the_second_studys_first_sweeps_a_size_left_out_at_four_times_the_tokens():
+    """The bound of 0.3% is kept by HGRN2, and missed by LLaMA by far."""
+    fit = second_fit()
     assert fit.alike["n_params"] < 1e-3 and fit.alike["n_tokens"] > 0.05
-    for arch in ("hgrn2", "tnl", "hgrn2-3to1"):  # at the centre of what was swept
-        assert law.law.laws[arch].coefficients[0] == pytest.approx(fit.laws[arch].coefficients[0], abs=0.12)
     most = {arch: max(row.high for row in arch_law.left_out_far) for arch, arch_law in fit.laws.items()}
     assert most["hgrn2"] < 0.003 < most["hgrn2-3to1"] < most["tnl"] < 0.0045 < 0.03 < most["llama"]
 
