@@ -30,7 +30,6 @@ from .stored import WEIGHTS as WEIGHTS
 from .stored import check_layers, compare_shapes, read_config, stored_shapes, write_tensors
 
 EMBEDDING = "decoder.embedding.weight"
-STORED = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 class Output(NamedTuple):
@@ -178,7 +177,7 @@ class LanguageModel(nn.Module):
             weight.detach().to("cpu", of_file).reshape(-1).view(torch.uint8).numpy()
             for weight, of_file in zip(weights, dtypes.values(), strict=True)
         )
-        kinds = {name: (STORED[of_file], own[name].shape) for name, of_file in dtypes.items()}
+        kinds = {name: (str(of_file).removeprefix("torch."), own[name].shape) for name, of_file in dtypes.items()}
         write_tensors(directory / WEIGHTS, kinds, contents, format="pt")
         header: dict[str, Any] = {
             "model_type": MODEL_TYPE,

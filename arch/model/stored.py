@@ -19,7 +19,8 @@ from ..registry import require
 
 MODEL_TYPE = "linear_scaling"
 WEIGHTS = "model.safetensors"
-BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # of a number, by the name that safetensors gives its dtype
+# torch's name of a precision: safetensors' name, and bytes of a number
+PRECISIONS = {"float64": ("F64", 8), "float32": ("F32", 4), "bfloat16": ("BF16", 2), "float16": ("F16", 2)}
 MOST_CONFIG = 1 << 20  # bytes of a config.json
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 
@@ -82,12 +83,13 @@ def compare_shapes(path: Path, expected: Mapping[str, Sequence[int]], stored: Ma
 def write_tensors(
     file: Path, kinds: Mapping[str, tuple[str, Sequence[int]]], contents: Iterable[Any], **metadata: str
 ) -> dict[str, Any]:
-    """Write a safetensors file, synced, one tensor at a time. kinds: dtype (of BYTES) and shape by name, contents: the
-    bytes of each, in the same order. Returns the file's bytes and sha256."""
+    """Write a safetensors file, synced, one tensor at a time. kinds: precision (of PRECISIONS) and shape by name,
+    contents: the bytes of each, in the same order. Returns the file's bytes and sha256."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
-    for name, (dtype, shape) in kinds.items():
-        begin, end = end, end + BYTES[dtype] * math.prod(shape)
+    for name, (precision, shape) in kinds.items():
+        dtype, n_bytes = PRECISIONS[precision]
+        begin, end = end, end + n_bytes * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arch.errors import InputError
-from arch.model.stored import BYTES
+from arch.model.stored import PRECISIONS
 from data.files import read_manifest, reading
 from data.left_out import left_out
 
@@ -116,7 +116,7 @@ def stored_weights(file: Path) -> dict[str, Stored]:
 
 def _tensors(file: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of a safetensors file by name. Raises OSError and ValueError where its header is damaged."""
-    dtypes = {"F32": "float32", "BF16": "bfloat16"}
+    known = {PRECISIONS[name][0]: (name, PRECISIONS[name][1]) for name in ("float32", "bfloat16")}
     with open(file, "rb") as handle:
         begin = 8 + int.from_bytes(handle.read(8), "little")
         if begin > file.stat().st_size:
@@ -126,9 +126,10 @@ def _tensors(file: Path) -> Iterator[tuple[str, Stored]]:
     for name, about in header.items():
         dtype, shape, (first, end) = (about[key] for key in ("dtype", "shape", "data_offsets"))
         length = math.prod(shape)
-        if dtype not in dtypes or not 0 <= first <= end or end - first != BYTES[dtype] * length:
+        precision, n_bytes = known.get(dtype, ("", 0))
+        if not n_bytes or not 0 <= first <= end or end - first != n_bytes * length:
             raise ValueError(f"{name} is neither fp32 nor bf16, or lies outside of the file")
-        yield name, Stored(0, length, file, begin + first, dtypes[dtype])
+        yield name, Stored(0, length, file, begin + first, precision)
 
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ def write_piece(file: Path, parts: Iterable[Part], state: Mapping[Tensor, dict[s
     for part in (part for part in parts if part.length):
         for what, value in sorted({WEIGHT: part.flat, **state.get(part.flat, {})}.items()):
             tensors[f"{part.name}/{what}/{part.start}"] = value.view(1) if what == STEP else part.of(value)
-    kinds = {key: ("F32", [len(tensor)]) for key, tensor in tensors.items()}
+    kinds = {key: ("float32", [len(tensor)]) for key, tensor in tensors.items()}
     contents = (tensor.to("cpu", torch.float32).numpy() for tensor in tensors.values())
     with writing(file):
         return write_tensors(file, kinds, contents) | {"n_numbers": sum(map(len, tensors.values()))}
