@@ -34,12 +34,13 @@ Prepared = tuple[RunSpec, RunDir]
 
 
 def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
-    """The share of a GPU that each of `runs` gets on this machine's GPUs; 1 where a run has one alone."""
+    """The share of its process that each of `runs` gets on this machine's GPUs; 1 where a run has one alone. Where the
+    study asks for more processes than there are GPUs, each trains one run, or as many as it says."""
     n_gpus = len(local.visible_gpus())
-    if not n_gpus or jobs.processes > 1 or (jobs.parallel or 0) > n_gpus:  # the study shares them out by itself
+    if not n_gpus or jobs.processes > 1 or ((jobs.parallel or 0) > n_gpus and jobs.runs_per_gpu is None):
         return [1.0] * len(runs)
     memory = local.gpu_memory_bytes()
-    room = min(ROOM, SHARE * memory) if memory else LITTLE_ROOM
+    room = (min(ROOM, SHARE * memory) if memory else LITTLE_ROOM) / max(1, -(-(jobs.parallel or 1) // n_gpus))
     return [1 / runs_together(run, jobs.runs_per_gpu, room) for run in runs]
 
 

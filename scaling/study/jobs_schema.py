@@ -163,8 +163,9 @@ class Jobs(Section):
     processes: Parallel = 1
     """Processes of each run, started by torchrun: one for each GPU of a run."""
     runs_per_gpu: Together | None = None
-    """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
-    is too small to fill a GPU. The numbers are the same."""
+    """Small runs that a process trains on its GPU at the same time, at most 8; 1: one after another. null takes 4 or 8
+    where a pass is too small to fill a GPU, and 1 where `parallel` is beyond the GPUs, so that processes share them.
+    The numbers are the same."""
     recompute: Share = False
     """Compute the layers' activations again in the backward pass, of all layers or of this share of them (rounded up):
     less memory, more time, the same numbers (on a Hopper GPU up to rounding: at widths up to 256 other kernels run)."""

@@ -43,6 +43,11 @@ def second_fit() -> RatesFit:
     return fit_rates(second_points(), without=["batch_tokens"], share=True)
 
 
+def law_of_the_grid() -> RatesFit:
+    table = pd.read_csv(RESEARCH / "second-study-law.csv").rename(columns={"held_out_loss": "loss"})
+    return fit_rates(points_in(table), without=["batch_tokens"], share=True)
+
+
 def quickstart_law() -> RateLaw:
     return law_file(quickstart_fit(), recipe_of(sweep_of(load_study(HERE / "quickstart_short.yaml")), None))
 

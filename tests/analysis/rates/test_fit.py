@@ -17,7 +17,7 @@ from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
 from scaling.study.rates import read_law
 
-from .packaged_laws import QUICKSTART, RESEARCH, quickstart_fit, second_fit
+from .packaged_laws import QUICKSTART, RESEARCH, law_of_the_grid, quickstart_fit, second_fit
 from .worlds import World, points_of
 
 
@@ -290,6 +290,19 @@ def test_of_the_second_studys_first_sweeps_a_size_left_out_at_four_times_the_tok
     assert fit.alike["n_params"] < 1e-3 and fit.alike["n_tokens"] > 0.05
     most = {arch: max(row.high for row in arch_law.left_out_far) for arch, arch_law in fit.laws.items()}
     assert most["hgrn2"] < 0.003 < most["hgrn2-3to1"] < most["tnl"] < 0.0045 < 0.03 < most["llama"]
+
+
+def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table():
+    fit, page = law_of_the_grid(), (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    for row, law in zip(law_rows(fit), fit.laws.values(), strict=True):
+        worst = max(far.excess for far in law.left_out_far)
+        shown = [row["exponent of N"], row["twice too high"], row["half"], f"{worst:.2%}"]
+        name = row["architecture"].replace("hgrn2-3to1", "HGRN2 3:1")
+        line = next(line for line in page.splitlines() if line.startswith(f"| {name} | 0.00"))
+        assert [cell for cell in line.split(" | ") if cell in shown] == shown
+        assert line.endswith(f"| {row['at 4 times the tokens, at most']} |")
+        assert float(line.split(" | ")[1].split()[0]) == pytest.approx(math.exp(law.coefficients[0]), abs=5e-6)
+    assert fit.alike["n_params"] < 0.05 < fit.alike["n_tokens"]
 
 
 def test_the_panels_paired_differences_on_the_page_are_those_of_its_table():

@@ -83,6 +83,9 @@ def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.Mo
     assert shares_of(small, Jobs(processes=2)) == shares_of(small, Jobs(parallel=3)) == [1.0]
     needed = memory_bytes(small[0], 1, True)
     assert needed is not None and 2 * needed < LITTLE_ROOM
+    memory[0] = int(13 * needed)  # room for four on a GPU, of one process or of two
+    assert shares_of(small, Jobs(parallel=2, runs_per_gpu=4)) == [1 / 4]
+    assert shares_of(small, Jobs(parallel=3, runs_per_gpu=4)) == [1 / 2]
     for memory[0], n in ((int(6.5 * needed), 2), (int(2.5 * needed), 1), (None, min(4, int(LITTLE_ROOM // needed)))):
         assert shares_of(small, Jobs()) == [1 / n]
     gpus.clear()
