@@ -173,9 +173,13 @@ def prepare(
     corpus of other settings, or files that are no corpus. OSError (disk full) leaves nothing behind.
     """
     directory = Path(directory)
+
+    def waits() -> None:
+        if progress is not None:
+            progress(0, None, f"waiting for another process that makes {directory}")
+
     if settings.labelled:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        return LabelledCorpus(make_set(settings.labelled, directory, progress or (lambda *_: None)))
+        return LabelledCorpus(make_set(settings.labelled, directory, progress or (lambda *_: None), waits))
     bundled = _bundled(settings, directory)
     if bundled is not None and not text:
         return bundled
@@ -196,10 +200,6 @@ def prepare(
         "settings_hash": settings.hash,
     }
     manifest |= versions_of([source for stream in settings.streams for source in stream.source])
-
-    def waits() -> None:
-        if progress is not None:
-            progress(0, None, f"waiting for another process that makes {directory}")
 
     with unfinished(directory, waits) as work:
         bundled = _bundled(settings, directory)

@@ -4,6 +4,7 @@ that is there."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from arch.errors import InputError
 from data.arena import TASKS
 from data.files import fsync_dir, read_manifest
 from data.labelled import Facts, LabelledSet, is_set
+from data.resumable import is_left, unfinished
 from data.vocabulary import FOLDER
 
 if TYPE_CHECKING:
@@ -32,25 +34,35 @@ def check_set(source: str) -> None:
     _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
 
 
-def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
-    """The set at `directory`, made there, or copied, where it is missing or damaged. Raises InputError where another is
-    there."""
-    name, _, rest = source.partition(":")
-    if read_manifest(directory) is not None:
-        there = LabelledSet(directory)
-        if name == FOLDER and Path(rest).expanduser().is_dir():
-            is_same = LabelledSet(Path(rest).expanduser()).fingerprint == there.fingerprint
-        else:
-            is_same = name == FOLDER or there.manifest["origin"]["source"] == source
-        if not is_same:
-            raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
+def make_set(source: str, directory: Path, progress: Progress, waits: Callable[[], None]) -> LabelledSet:
+    """The set at `directory`, made there, or copied, where it is missing or damaged, by one process at a time; `waits`
+    is called while another one does. Raises InputError where another set is there."""
+    if (there := _existing(source, directory)) is not None and not is_left(directory):
         return there
-    if name != FOLDER:
-        return TASKS[name].write(source, directory, progress)
-    temporary, origin = directory.with_name(f".{directory.name}.tmp"), LabelledSet(Path(rest).expanduser(), verify=True)
-    shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(origin.directory, temporary)
-    shutil.rmtree(directory, ignore_errors=True)
-    temporary.rename(directory)
-    fsync_dir(directory.parent)
+    with unfinished(directory, waits) as work:
+        if (there := _existing(source, directory)) is not None:  # another process made it
+            return there
+        name, _, rest = source.partition(":")
+        if name != FOLDER:
+            return TASKS[name].write(source, directory, progress)
+        origin = LabelledSet(Path(rest).expanduser(), verify=True)
+        shutil.rmtree(work.files, ignore_errors=True)  # of a process that was killed
+        shutil.copytree(origin.directory, work.files)
+        shutil.rmtree(directory, ignore_errors=True)
+        work.files.rename(directory)
+        fsync_dir(directory.parent)
     return LabelledSet(directory)
+
+
+def _existing(source: str, directory: Path) -> LabelledSet | None:
+    """The set of `source` at `directory`, None where it must be made. Raises InputError where another is there."""
+    if read_manifest(directory) is None:
+        return None
+    there, (name, _, rest) = LabelledSet(directory), source.partition(":")
+    if name == FOLDER and Path(rest).expanduser().is_dir():
+        is_same = LabelledSet(Path(rest).expanduser()).fingerprint == there.fingerprint
+    else:
+        is_same = name == FOLDER or there.manifest["origin"]["source"] == source
+    if not is_same:
+        raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
+    return there

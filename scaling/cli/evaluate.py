@@ -244,8 +244,8 @@ def table(
     """Print downstream results by run.
 
     The columns of the paper's table 4 come first and in its order: accuracies, the needle's weighted accuracy and
-    SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out, because weights, data
-    or settings changed since or it failed.
+    SCROLLS in percent, perplexities, averages; the accuracy of classifiers is the last. Notes name what is missing and
+    what is left out, because weights, data or settings changed since or it failed.
     """
     from analysis.evals.lmeval.summary import show_summary, summary
 

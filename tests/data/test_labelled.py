@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
 
 from arch.errors import InputError
-from data.corpus import LabelledCorpus, open_corpus, prepare
+from data.corpus import Corpus, LabelledCorpus, open_corpus, prepare
 from data.labelled import SPLITS, Facts, LabelledSet, LabelledSplit, Rows, write_set
 from data.loader import Loader
 from data.settings import CorpusSettings
@@ -95,3 +96,23 @@ def test_a_set_is_copied_to_a_study_and_another_is_refused(tmp_path):
         prepare(CorpusSettings(f"labelled:{other.directory}", "ids"), tmp_path / "study" / "corpus")
     with pytest.raises(InputError, match="no labelled set is here"):
         prepare(CorpusSettings(f"labelled:{tmp_path}/none", "ids"), tmp_path / "third")
+
+
+def test_one_process_makes_a_set_and_others_wait_for_it(tmp_path):
+    settings, directory = CorpusSettings("listops:0:48", "ids"), tmp_path / "study" / "corpus"
+    waits, said, made = Event(), list[str](), list[Corpus]()
+
+    def second(done: int, total: int | None, message: str) -> None:
+        said.append(message)
+        waits.set()
+
+    other = Thread(target=lambda: made.append(prepare(settings, directory, second)))
+
+    def first(done: int, total: int | None, message: str) -> None:  # while the set is not yet written
+        other.start()
+        assert waits.wait(10)
+
+    made.append(prepare(settings, directory, first))
+    other.join(10)
+    assert {*said} == {f"waiting for another process that makes {directory}"}
+    assert made[0].fingerprint == made[1].fingerprint and [*directory.parent.iterdir()] == [directory]

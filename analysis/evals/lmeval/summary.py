@@ -1,5 +1,6 @@
 """The downstream table of a study: a line for each checkpoint, with the columns of table 4 of "Scaling Laws for Linear
-Complexity Language Models" in its order, then further columns, and the tasks that averages lack."""
+Complexity Language Models" in its order, then further columns, the last with the accuracy of classifiers, and the tasks
+that averages lack."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ..results import STDERR, Result
 from .sets import CSR, ROUGE, SCROLLS, SUPERGLUE, TASKS
 
 NIAH = "niah-easy"  # table 4's mode
+CLASSIFY = "classify"
 SHARES = ("acc", "acc_norm", "f1", "em")  # from 0 to 1 in lm-eval; SCROLLS' f1 and em are in percent
 Score = tuple[str, str]  # a task and its metric
 
@@ -48,6 +50,7 @@ COLUMNS = PAPER | {
     **{f"{task.removeprefix('scrolls-')}_{metric}": ((task, metric),) for task, metric in SCROLLS_SCORES},
     "superglue_avg": main_scores(SUPERGLUE),
     "superglue_hgrn": HGRN_SUPERGLUE,
+    CLASSIFY: ((CLASSIFY, "acc"),),
 }
 
 
@@ -97,7 +100,7 @@ def summary(results: Iterable[Result], all_steps: bool = False) -> list[SummaryL
     results: current ones."""
     checkpoints: dict[tuple[str, int], list[Result]] = {}
     for result in results:
-        if result.task == NIAH or result.task in TASKS:
+        if result.task in (NIAH, CLASSIFY) or result.task in TASKS:
             checkpoints.setdefault((result.run_id, result.step), []).append(result)
     last = {run_id: step for run_id, step in sorted(checkpoints)}
     return [_line(checkpoints[key]) for key in sorted(checkpoints) if all_steps or key[1] == last[key[0]]]
@@ -124,7 +127,8 @@ def _line(results: Sequence[Result]) -> SummaryLine:
 
 def _settings_of(result: Result) -> str:
     """The settings that decide on what the task was evaluated, where they are not the papers'."""
-    paper = NiahSettings().model_dump() if result.task == NIAH else {"limit": None}
+    usual = {NIAH: NiahSettings().model_dump(), CLASSIFY: {"split": "test"}}
+    paper = usual.get(result.task, {"limit": None})
     changed = {name: result.settings.get(name, value) for name, value in paper.items() if name != "haystack"}
     return ", ".join(f"{name} {value}" for name, value in changed.items() if value != paper[name])
 
@@ -141,7 +145,8 @@ def show_summary(lines: Sequence[SummaryLine]) -> tuple[tuple[str, ...], list[tu
         notes.append("standard errors: " + ", ".join(f"{name} {' to '.join(of)}" for name, of in ends.items()))
     notes += sorted({f"* {name} without {', '.join(tasks)}" for line in lines for name, tasks in line.missing.items()})
     notes += sorted({f"{task} with {words}" for line in lines for task, words in line.settings.items()})
-    if absent := [name for name in PAPER if lines and name not in used]:
+    absent = [name for name in PAPER if name not in used]
+    if absent and {*used} - {CLASSIFY}:
         tasks = list(dict.fromkeys(task for name in absent for task, _ in PAPER[name]))
         words = ["scrolls"] * bool(set(SCROLLS) & set(tasks)) + ["csr"] * (set(TABLE4) <= set(tasks))
         words += [task for task in tasks if task not in SCROLLS and ("csr" not in words or task not in TABLE4)]

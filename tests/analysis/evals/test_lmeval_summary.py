@@ -187,6 +187,16 @@ def test_a_note_names_the_columns_of_table_4_without_values():
     assert note.endswith("(scaling eval study STUDY --tasks scrolls,csr,wikitext,lambada)")
 
 
+def test_classifiers_have_their_accuracy_and_no_note_on_table_4():
+    given = [
+        result("a", 10, "classify", {"split": "test"}, acc=0.5, acc_stderr=0.02),
+        result("b", 10, "classify", {"split": "validation"}, acc=0.625),
+    ]
+    heads, cells, notes = show_summary(summary(given))
+    assert heads == ("run", "step", "classify") and cells == [("a", "10", "50.00"), ("b", "10", "62.50")]
+    assert notes == ["standard errors: classify 2.00", "classify with split validation"]
+
+
 def test_a_note_names_tasks_evaluated_on_less_than_all():
     small = {"n_lengths": 3, "last_length": 2000}
     given = [

@@ -96,6 +96,9 @@ def test_a_study_of_classes_runs_from_file_to_table(study):
     assert in_this_process(main, "publish", study, study.parent / "published").returncode == 0
     results = (study.parent / "published/RESULTS.md").read_text(encoding="utf-8")
     assert "test accuracy, %" in results and "60.52" in results and "cannot be read" not in results
+    heads, _, *rows = in_this_process(main, "eval", "table", study).stdout.splitlines()[:4]
+    assert heads.split() == ["run", "step", "classify"]
+    assert [float(row.split()[2]) for row in rows] == list(accuracies(first.stdout).values())
     again = in_this_process(main, "run", study)
     assert "nothing is left to train" in again.stdout and accuracies(again.stdout) == accuracies(first.stdout)
 
