@@ -1,5 +1,5 @@
-"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, a set
-that is there."""
+"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, `images:...` of
+data/images.py, and `labelled:FOLDER`, a set that is there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arch.errors import InputError
-from data.arena import TASKS
+from data import arena, images
 from data.files import fsync_dir, read_manifest
 from data.labelled import Facts, LabelledSet, is_set
 from data.vocabulary import FOLDER
 
 if TYPE_CHECKING:
     from data.splitting import Progress
+
+MADE: dict[str, arena.Task | images.ImageFolder] = {**arena.TASKS, images.NAME: images.ImageFolder()}
 
 
 def facts_of(source: str, directory: Path | None = None) -> Facts:
@@ -23,13 +25,13 @@ def facts_of(source: str, directory: Path | None = None) -> Facts:
     name, _, rest = source.partition(":")
     if directory is not None and is_set(directory) and read_manifest(directory, verify=False):
         return LabelledSet(directory).facts
-    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
+    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else MADE[name].facts_of(rest)
 
 
 def check_set(source: str) -> None:
     """Raise InputError where a set, or what it is made of, is not there. Nothing is read."""
     name, _, rest = source.partition(":")
-    _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
+    _ = facts_of(source) if name == FOLDER else MADE[name].find(rest)
 
 
 def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
@@ -46,7 +48,7 @@ def make_set(source: str, directory: Path, progress: Progress) -> LabelledSet:
             raise InputError(f"{directory} holds another labelled set: rename the study, or delete that directory")
         return there
     if name != FOLDER:
-        return TASKS[name].write(source, directory, progress)
+        return MADE[name].write(source, directory, progress)
     temporary, origin = directory.with_name(f".{directory.name}.tmp"), LabelledSet(Path(rest).expanduser(), verify=True)
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(origin.directory, temporary)

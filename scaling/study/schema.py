@@ -107,7 +107,7 @@ class Corpus(Section):
     """Where the text comes from: a file (text, JSONL, Parquet, Arrow), a folder, `hf:NAME`, `stdlib:`, `packages:`,
     `synthetic:SEED:BYTES`, one of known entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list
     of `{source: TEXT, weight: 2}`: docs/corpus.md. In place of text: a labelled set, whose classes the models learn, as
-    `labelled:FOLDER` or `listops:SEED`: docs/classification.md."""
+    `labelled:FOLDER`, `listops:SEED` or `images:FOLDER:CLASSES:SIZE`: docs/classification.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
