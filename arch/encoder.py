@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import InputError
 from .options import check_choice, check_size
 from .registry import architecture
+from .soft_targets import CLASSES
 
 if TYPE_CHECKING:
     from .config import ModelConfig
@@ -63,6 +64,8 @@ class EncoderConfig:
     def check(self, config: ModelConfig) -> None:
         """Raise InputError where fields contradict each other or `config`, the model or its layers of a kind."""
         check_size("encoder.n_classes", self.n_classes, 2)
+        if self.n_classes > CLASSES:
+            raise InputError(f"model.encoder.n_classes={self.n_classes}: a classifier has at most {CLASSES:,} classes")
         check_choice("encoder.pooling", self.pooling, POOLINGS)
         check_choice("encoder.positions", self.positions, POSITIONS)
         check_size("encoder.documents", self.documents)

@@ -46,6 +46,10 @@ class Task(NamedTuple):
     find: Callable[[str], Any]
     splits: Callable[[Facts, Any, Progress], dict[str, LabelledSplit]]
 
+    def facts_of(self, text: str) -> Facts:
+        """Of the set of a source NAME:TEXT: all of a name have the same."""
+        return self.facts
+
     def write(self, source: str, directory: Path, progress: Progress) -> LabelledSet:
         """Make the set that `source` names. Raises InputError."""
         splits = self.splits(self.facts, self.find(source.partition(":")[2]), progress)

@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from data.augment import Drawn
 from data.clean.filtering import entries_of
 from data.files import MANIFEST, damage, read_manifest, seal_directory, write_json
 from data.labelled import LabelledSet, Rows, is_set
 from data.labelled_sources import make_set
 from data.left_out import RECORD as LEFT_OUT
 from data.left_out import left_out
+from data.loader import Draw
 from data.manifest import (
     add_cuts,
     check_splits,
@@ -40,7 +42,7 @@ from data.manifest import (
 )
 from data.mixture import Part
 from data.resumable import is_left, unfinished
-from data.settings import CorpusSettings, identity_of, shown_source
+from data.settings import Augmentation, CorpusSettings, identity_of, shown_source
 from data.shards import Tokens, open_index, open_split, stem_of
 from data.source_record import RECORD, differing, is_touched, write_record
 from data.sources.reading import check_source, versions_of
@@ -113,6 +115,13 @@ class Corpus:
         """UTF-8 bytes of text per token by split; end-of-text tokens count as tokens of no bytes."""
         return {name: split["bytes"] / split["tokens"] for name, split in self.manifest["splits"].items()}
 
+    def drawn(self, augmentation: Augmentation | None, seed: int) -> Draw | None:
+        """What draws the rows of training; None: they are read as they are. Raises InputError where these cannot be
+        changed so."""
+        if augmentation is not None:
+            raise InputError("corpus.augment: is of images, and the corpus is text: leave it out")
+        return None
+
     def document_starts(self, split: str) -> np.ndarray:
         """int64 [documents + 1]: document i of `split` is tokens[starts[i] : starts[i + 1]], end-of-text included."""
         return open_index(self.directory, [stem_of(split, part.name) for part in self.parts(split)])
@@ -128,6 +137,9 @@ class LabelledCorpus(Corpus):
     def _opened(self, split: str) -> Tokens:
         rows: Any = Rows(self.labelled.split(split), self.labelled.facts)
         return rows
+
+    def drawn(self, augmentation: Augmentation | None, seed: int) -> Draw | None:
+        return None if augmentation is None else Drawn(self.labelled, augmentation, seed)
 
     @cached_property
     def test(self) -> Tokens:

@@ -6,8 +6,8 @@
               {split}.labels.npy   int64 [examples]
 
 for the splits train, validation and test. The documents of an example follow one another. An image is a document of
-its pixels, row by row (its channels one after another at each pixel). Training reads a split as Rows: an example is a
-window whose last target is its class.
+its pixels, row by row (its channels one after another at each pixel), or the bytes of its file, which are read as
+pixels. Training reads a split as Rows: an example is a window whose last target is its class.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from arch.errors import InputError
 from data.files import MANIFEST, damage, new_directory, read_manifest, read_object, reading, sha256
+from data.pixels import middle
 from data.settings import hash_of
 from data.vocabulary import IDS
 
@@ -34,7 +35,8 @@ PIECE = 1 << 26  # tokens that are looked at together
 @dataclass(frozen=True)
 class Facts:
     """What all examples of a set share. padding_id: fills documents up to max_length, and is no token of any; None: all
-    documents have max_length tokens. vocab_size counts it. image: height, width and channels."""
+    documents have max_length tokens. vocab_size counts it. image: height, width and channels. encoded: documents
+    are the bytes of images' files, whose middle is a row (data.pixels)."""
 
     n_classes: int
     vocab_size: int
@@ -42,6 +44,12 @@ class Facts:
     padding_id: int | None = None
     documents_per_example: int = 1
     image: tuple[int, int, int] | None = None
+    encoded: bool = False
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As a manifest has them: `encoded` only where it is true, so that other sets keep their fingerprints."""
+        return {name: value for name, value in asdict(self).items() if name != "encoded" or value}
 
     @property
     def row(self) -> int:
@@ -54,7 +62,8 @@ class Facts:
         whole = all(type(size) is int and size > 0 for size in sizes) and self.documents_per_example in (1, 2)
         image = self.image is None or (len(self.image) == 3 and int(np.prod(self.image)) == self.max_length)
         padding = self.padding_id is None or 0 <= self.padding_id < self.vocab_size
-        if not (whole and image and padding and self.n_classes > 1 and self.vocab_size <= 1 << 16):
+        square = not self.encoded or (self.image is not None and self.image[0] == self.image[1] and self.image[2] == 3)
+        if not (whole and image and padding and square and self.n_classes > 1 and self.vocab_size <= 1 << 16):
             raise InputError(f"{where}: its facts contradict each other ({asdict(self)}); make it again")
 
 
@@ -68,7 +77,9 @@ class LabelledSplit(NamedTuple):
     def check(self, facts: Facts, where: object) -> None:
         """Raise InputError where the arrays do not fit together, or the facts."""
         lengths, kinds = np.diff(self.offsets), [array.dtype.name for array in self]
-        least = 1 if facts.padding_id is not None else facts.max_length
+        least, most = 1 if facts.padding_id is not None else facts.max_length, facts.max_length
+        if facts.encoded:
+            least, most = 1, len(self.tokens)
         fits = (
             kinds in (["uint8", "int64", "int64"], ["uint16", "int64", "int64"])
             and all(array.ndim == 1 for array in self)
@@ -76,7 +87,7 @@ class LabelledSplit(NamedTuple):
             and len(lengths) == len(self.labels) * facts.documents_per_example
             and int(self.offsets[0]) == 0
             and int(self.offsets[-1]) == len(self.tokens)
-            and least <= int(lengths.min()) <= int(lengths.max()) <= facts.max_length
+            and least <= int(lengths.min()) <= int(lengths.max()) <= most
             and 0 <= int(self.labels.min()) <= int(self.labels.max()) < facts.n_classes
         )
         if not fits:
@@ -90,7 +101,11 @@ class LabelledSplit(NamedTuple):
         for row, example in zip(rows, examples.tolist(), strict=True):
             for i in range(each):
                 start, end = self.offsets[example * each + i : example * each + i + 2].tolist()
-                row[i * width : i * width + end - start] = self.tokens[start:end]
+                document = self.tokens[start:end]
+                if facts.encoded and facts.image is not None:
+                    with reading(f"image {example} of a split", "leave it out of its folder and make the set again"):
+                        document = middle(document, facts.image[0])
+                row[i * width : i * width + len(document)] = document
             row[-1] = self.labels[example]
         return rows
 
@@ -185,7 +200,7 @@ def write_set(
     manifest: dict[str, Any] = {
         "kind": KIND,
         "schema": SCHEMA,
-        "facts": asdict(facts),
+        "facts": facts.stored,
         "origin": dict(origin),
         "settings": {"source": [origin["source"]], "tokenizer": IDS},
         "tokenizer": {"name": IDS, "identity": IDS},
@@ -197,5 +212,5 @@ def write_set(
             for part, array in zip(LabelledSplit._fields, split, strict=True):
                 np.save(folder / f"{name}.{part}.npy", array)
         files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        manifest["fingerprint"] = hash_of({"facts": asdict(facts), "files": files})
+        manifest["fingerprint"] = hash_of({"facts": facts.stored, "files": files})
     return LabelledSet(directory)

@@ -1,5 +1,5 @@
-"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, and `labelled:FOLDER`, a set
-that is there."""
+"""The labelled sets that a study file can name as corpus.source: those of data/arena.py, `images:...` of
+data/images.py, and `labelled:FOLDER`, a set that is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arch.errors import InputError
-from data.arena import TASKS
+from data import arena, images
 from data.files import fsync_dir, read_manifest
 from data.labelled import Facts, LabelledSet, is_set
 from data.resumable import is_left, unfinished
@@ -18,6 +18,8 @@ from data.vocabulary import FOLDER
 if TYPE_CHECKING:
     from data.splitting import Progress
 
+MADE: dict[str, arena.Task | images.ImageFolder] = {**arena.TASKS, images.NAME: images.ImageFolder()}
+
 
 def facts_of(source: str, directory: Path | None = None) -> Facts:
     """What is known of a labelled set, of the one at `directory` where it is made there and whole. Raises InputError
@@ -25,13 +27,13 @@ def facts_of(source: str, directory: Path | None = None) -> Facts:
     name, _, rest = source.partition(":")
     if directory is not None and is_set(directory) and read_manifest(directory, verify=False):
         return LabelledSet(directory).facts
-    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else TASKS[name].facts
+    return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else MADE[name].facts_of(rest)
 
 
 def check_set(source: str) -> None:
     """Raise InputError where a set, or what it is made of, is not there. Nothing is read."""
     name, _, rest = source.partition(":")
-    _ = facts_of(source) if name == FOLDER else TASKS[name].find(rest)
+    _ = facts_of(source) if name == FOLDER else MADE[name].find(rest)
 
 
 def make_set(source: str, directory: Path, progress: Progress, waits: Callable[[], None]) -> LabelledSet:
@@ -44,7 +46,7 @@ def make_set(source: str, directory: Path, progress: Progress, waits: Callable[[
             return there
         name, _, rest = source.partition(":")
         if name != FOLDER:
-            return TASKS[name].write(source, directory, progress)
+            return MADE[name].write(source, directory, progress)
         origin = LabelledSet(Path(rest).expanduser(), verify=True)
         shutil.rmtree(work.files, ignore_errors=True)  # of a process that was killed
         shutil.copytree(origin.directory, work.files)

@@ -12,7 +12,7 @@ Of a mixture every source has windows, a permutation and epochs of its own; data
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +23,8 @@ from data.mixture import Assignment, Part, whole
 from data.shards import Tokens
 from data.share import allowed_windows, windows_read
 
+# what reads the rows of a step whose windows begin at `starts` in another way: of (starts, step, which rows)
+Draw = Callable[[np.ndarray, int, slice | None], np.ndarray]
 ROUNDS = 6
 # Places whose windows are computed at once: one by one, numpy's calls would take most of a step's time.
 LOOK_AHEAD = 4096
@@ -65,7 +67,7 @@ class Loader:
 
     `epochs` is how many passes over the windows of each part are allowed; a fraction allows part of one. `parts` are
     those of a mixture (Corpus.parts); None: all tokens are one. `share`: only so much of every part is read, the first
-    windows of the order of its first epoch.
+    windows of the order of its first epoch. draw: reads the windows; None: they are read as they are.
 
     Raises InputError: no whole window in a part; sizes or epochs not positive.
     """
@@ -79,13 +81,14 @@ class Loader:
         epochs: float = 1.0,
         parts: Sequence[Part] | None = None,
         share: Fraction = Fraction(1),
+        draw: Draw | None = None,
     ) -> None:
         if context_length <= 0 or batch_rows <= 0:
             raise InputError(f"loader: context_length {context_length} and batch_rows {batch_rows} must be positive")
         if not 0 < epochs < float("inf"):
             raise InputError(f"corpus.epochs: {epochs} is not a positive number of passes over the text")
         self.tokens, self.context_length, self.batch_rows, self.seed = tokens, context_length, batch_rows, seed
-        self.epochs = epochs
+        self.epochs, self.draw = epochs, draw
         self.parts = list(parts) if parts is not None else whole(len(tokens))
         self._assignment = Assignment([part.weight for part in self.parts])
         self._there = [part.n_windows(context_length) for part in self.parts]
@@ -158,6 +161,8 @@ class Loader:
         `rows` picks a part of the batch (a rank's, a micro-batch's): the same rows as of the whole.
         Raises InputError where the step is outside the allowance.
         """
+        if self.draw is not None:
+            return self.draw(self.starts(step), step, rows)
         starts, t = self.starts(step, rows), self.context_length
         batch = np.empty((len(starts), t + 1), dtype=np.int64)
         for row, start in zip(batch, starts.tolist(), strict=True):

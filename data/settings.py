@@ -38,6 +38,19 @@ class Weighted:
 
 
 @dataclass(frozen=True)
+class Augmentation:
+    """How training changes images (data.augment): timm's policy of operations (None: none), the share of images of
+    which a place is erased, the parameters of the Beta distributions of mixup and CutMix (0: none), and how much of a
+    target is spread over all classes."""
+
+    policy: str | None
+    erase: float
+    mixup: float
+    cutmix: float
+    smoothing: float
+
+
+@dataclass(frozen=True)
 class Stream:
     """What is read, split and tokenised as one: a source of a mixture, or all the sources of a corpus without one.
 

@@ -18,8 +18,8 @@ from arch.errors import InputError, nearest, shown
 
 BYTES, IDS = "bytes", "ids"
 TRAINED = "bpe:"
-FOLDER = "labelled"  # of the sources that are labelled sets; the others are data.arena.TASKS
-SETS = (FOLDER, "listops", "pathfinder", "path-x", "imdb", "aan", "cifar10")
+FOLDER = "labelled"  # of the sources that are labelled sets; the others are data.labelled_sources.MADE
+SETS = (FOLDER, "listops", "pathfinder", "path-x", "imdb", "aan", "cifar10", "images")
 JSON_NAME = "tokenizer.json"  # of a tokenizer that is read from a file, wherever that lies
 ENCODINGS = {  # tiktoken's own, and their ids, special ones included
     "gpt2": 50_257,

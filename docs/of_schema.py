@@ -32,6 +32,7 @@ SECTIONS = (
     ("The whole file", schema.StudyFile, ""),
     ("corpus", schema.Corpus, ""),
     ("corpus.source, of a mixture", schema.WeightedSource, "Each source of a mixture: docs/corpus.md."),
+    ("corpus.augment", schema.Augment, "docs/classification.md describes it."),
     ("objective", schema.Objective, "docs/classification.md describes it."),
     ("grid", schema.Grid, ""),
     ("training", training.Training, ""),

@@ -45,7 +45,7 @@ SHARED = tuple(f"analysis.fits.{name}" for name in ("draws", "irreducible", "noi
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
-    "data": ("arch.amounts", "arch.arguments", "arch.errors"),
+    "data": ("arch.amounts", "arch.arguments", "arch.errors", "arch.soft_targets"),
     "flops": (
         *(*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
         *("arch.architectures.transformer.shape", "arch.architectures.common.delta_shape"),

@@ -21,6 +21,7 @@ from ..config import ModelConfig
 from ..errors import InputError
 from ..ops.fused.cross_entropy import linear_cross_entropy
 from ..registry import plugins_of
+from ..soft_targets import parts_of
 from .cache import DecodeCache
 from .decoder import Decoder, Filled
 from .encoder import Encoder
@@ -66,6 +67,18 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     with torch.autocast(logits.device.type, enabled=False):
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return nnf.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy in nats per example, in fp32 whatever autocast says. logits [B, 1, C]; targets [B, 1] hold
+    classes, or what arch.soft_targets makes of them. Raises InputError where they are not as many as the logits."""
+    check_targets(targets, logits)
+    with torch.autocast(logits.device.type, enabled=False):
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        first, second, weight, smoothing = parts_of(targets[..., None])
+        log = wide.log_softmax(-1)
+        of_pair = (1 - weight) * log.gather(-1, first) + weight * log.gather(-1, second)
+        return -((1 - smoothing) * of_pair + smoothing * log.mean(-1, keepdim=True)).mean()
 
 
 def last_tokens(hidden: Tensor, count: int) -> Tensor:
@@ -194,13 +207,19 @@ class LanguageModel(nn.Module):
 
 
 class Classifier(LanguageModel):
-    """Logits [B, 1, n_classes] of rows [B, context_length]; the target of a row's last place is its class."""
+    """Logits [B, 1, n_classes] of rows [B, context_length]; the target of a row's last place is its class, or a mixture
+    of classes (arch.soft_targets)."""
 
     architecture: ClassVar[str] = "LinearScalingClassifier"
 
-    def forward(self, input_ids: Tensor, targets: Tensor | None = None, **given: Any) -> Output:
+    def forward(
+        self, input_ids: Tensor, targets: Tensor | None = None, *, loss_only: bool = False, **given: Any
+    ) -> Output:
         """As LanguageModel's. targets: [B, any number], of which the last is the class."""
-        return super().forward(input_ids, None if targets is None else targets[:, -1:], **given)
+        logits = super().forward(input_ids, **given).logits
+        if targets is None:
+            return Output(logits)
+        return Output(logits[:, :0] if loss_only else logits, class_loss(logits, targets[:, -1:]))
 
 
 class NoInit(TorchFunctionMode):

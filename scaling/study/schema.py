@@ -102,12 +102,29 @@ CorpusSources = Annotated[
 ]
 
 
+class Augment(Section):
+    """Of a folder of images: how training changes them, drawn by the seed, the step and the row. The defaults are
+    DeiT's; it needs the extra `images`."""
+
+    policy: str | None = "rand-m9-mstd0.5-inc1"
+    """Operations on an image, as timm's `auto_augment` names them; null: none beside cutting and flipping."""
+    erase: Annotated[Number, Field(ge=0, le=1)] = 0.25
+    """The share of the images of which a rectangle becomes noise."""
+    mixup: Annotated[Number, Field(ge=0)] = 0.8
+    """Two images and their classes are mixed, with a share from Beta(`mixup`, `mixup`); 0: never."""
+    cutmix: Annotated[Number, Field(ge=0)] = 1.0
+    """A rectangle of one image is put into another, with a share from Beta(`cutmix`, `cutmix`); 0: never. Beside
+    `mixup`, either has half of the steps."""
+    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.1
+    """The share of a target that is spread over all classes."""
+
+
 class Corpus(Section):
     source: CorpusSources
     """Where the text comes from: a file (text, JSONL, Parquet, Arrow), a folder, `hf:NAME`, `stdlib:`, `packages:`,
     `synthetic:SEED:BYTES`, one of known entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list
     of `{source: TEXT, weight: 2}`: docs/corpus.md. In place of text: a labelled set, whose classes the models learn, as
-    `labelled:FOLDER` or `listops:SEED`: docs/classification.md."""
+    `labelled:FOLDER`, `listops:SEED` or `images:FOLDER:CLASSES:SIZE`: docs/classification.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
@@ -127,6 +144,8 @@ class Corpus(Section):
     epochs: Positive = 1.0
     """How many times a run may read the training text, of a mixture each source; a run that plans more tokens is
     refused."""
+    augment: Augment | None = None
+    """Of a folder of images: how training changes them; null: it reads their middle, as validation does."""
     target_tokens: Amount | None = None
     """The tokens of the run that the laws are for: each run of D tokens reads only the first D / `target_tokens` of
     every source, in its seed's order, so that all runs repeat text as often as that run will."""
@@ -169,7 +188,9 @@ class Corpus(Section):
         """What the corpus is made by, as the data package takes it. Raises InputError where that cannot be."""
         sources = tuple(source if isinstance(source, str) else source.settings() for source in self.source)
         source = sources[0] if len(sources) == 1 and isinstance(sources[0], str) else sources
-        return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs", "target_tokens"}))
+        return CorpusSettings(
+            source=source, **self.model_dump(exclude={"source", "epochs", "augment", "target_tokens"})
+        )
 
 
 MOST_RUNS = 10_000
@@ -475,6 +496,8 @@ class StudyFile(Section):
     @model_validator(mode="after")
     def _objective_has_its_set(self) -> StudyFile:
         labelled = self.corpus.tokenizer == IDS
+        if self.corpus.augment is not None and not labelled:
+            raise ValueError("corpus.augment: is of folders of images, and corpus.source is text: leave it out")
         if self.objective is not None and not labelled:
             raise ValueError("objective: is of labelled sets, and corpus.source is text: leave it out")
         if labelled and self.training.reset_at_documents:

@@ -298,6 +298,8 @@ class StudySpec(StudyFile):
         if not (source := self.corpus.settings().labelled):
             return {"vocab_size": vocabulary_of(self.corpus.tokenizer)}
         facts = facts_of(source, self.directory / "corpus")
+        if self.corpus.augment is not None and not facts.encoded:
+            raise InputError(f"corpus.augment: is of folders of images, and {source} is none: leave it out")
         encoder = {
             "n_classes": facts.n_classes,
             "padding_id": facts.padding_id,

@@ -23,6 +23,7 @@ from arch.model.lm import LanguageModel, build_model
 from data.enough import require_tokens
 from data.files import guarded, remove_unfinished
 from data.loader import Loader
+from data.settings import Augmentation
 from data.staging import open_staged
 from data.tokenizer import refuse_another
 
@@ -91,7 +92,9 @@ class Trainer:
             )
         require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows, run.text_share)
         shape = (config.context_length, batch_rows, run.seed, run.corpus.epochs)
-        self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
+        augment = run.corpus.augment
+        draw = corpus.drawn(None if augment is None else Augmentation(**augment.model_dump()), run.seed)
+        self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share, draw)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer  # a missing rank file is an error here, not at the first checkpoint
         refuse_another(self.tokenizer, str(rundir.record().get("tokenizer_identity")), f"{rundir.path}: the run")

@@ -10,7 +10,7 @@ from arch.errors import InputError
 from data import arena
 from data.arena import TASKS
 from data.labelled import SPLITS, LabelledSet
-from data.labelled_sources import check_set
+from data.labelled_sources import MADE, check_set
 from data.vocabulary import FOLDER, SETS
 
 
@@ -151,4 +151,4 @@ def test_damaged_files_are_named(tmp_path):
 
 
 def test_the_names_that_a_study_file_knows_are_those_of_the_tasks():
-    assert (FOLDER, *TASKS) == SETS
+    assert (FOLDER, *MADE) == SETS

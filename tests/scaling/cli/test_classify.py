@@ -20,6 +20,7 @@ from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 from tests.commands import in_this_process, refusal_of
+from tests.data.image_folder import write_folder
 from tests.scaling.small_runs import exact_rows, start
 
 PADDING, FILLER = 11, 8
@@ -117,6 +118,24 @@ def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_a_run_of_augmented_images_that_was_killed_continues_to_the_same_numbers(tmp_path):
+    pytest.importorskip("timm.data", exc_type=(ImportError, RuntimeError))
+    write_folder(tmp_path / "images")
+    corpus = {"source": f"images:{tmp_path}/images:2:28", "epochs": 1000, "augment": {"erase": 0.5}}
+    more = {"objective": {"patch": 14, "positions": "learned"}, "corpus": corpus}
+    study = write_study(tmp_path, tmp_path, ["hgrn2"], n_steps=6, rows=7, row=28 * 28 * 3, **more)
+    assert in_this_process(main, "train", study, "--prepare").returncode == 0
+    (rundir,) = [RunDir(path) for path in (tmp_path / "out/classes/runs").iterdir()]
+    other = RunDir(tmp_path / "other/runs" / rundir.path.name)
+    shutil.copytree(tmp_path / "out/classes", tmp_path / "other")
+    assert start(rundir).wait() == 0
+    assert start(other, KILL_AT_WRITE="state:2").wait() == -signal.SIGKILL
+    assert start(other).wait() == 0
+    assert exact_rows(other) == exact_rows(rundir)
+    weights = [list(run.path.rglob("model.safetensors"))[-1].read_bytes() for run in (rundir, other)]
+    assert weights[0] == weights[1]
+
+
 def test_runs_that_differ_by_their_seed_are_a_row_whatever_their_size_is_called():
     runs = [("s1", 1), ("s1", 10), ("s10", 1), ("s10", 10)]
     ids = [f"hgrn2-{size}-c16-s{seed}-gatesbounded" for size, seed in runs]
@@ -165,6 +184,8 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
         ("ids of its own", {"corpus": content["corpus"] | {"tokenizer": "bytes"}}),
         ("source is text", {"corpus": {"source": "synthetic:0:60000", "tokenizer": "ids"}}),
         ("pooling", {"objective": {"pooling": "max"}}),
+        ("is of folders of images", {"corpus": content["corpus"] | {"augment": {}}}),
+        ("corpus.augment: is of", {"corpus": {"source": "synthetic:0:60000", "augment": {}}}),
         ("patches are cut of images", {"objective": {"patch": 2}}),
         ("reset_at_documents", {"training": content["training"] | {"reset_at_documents": True}}),
         ("too small", {"training": content["training"] | {"n_tokens": 10**9}}),

@@ -9,9 +9,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from flops.params import count_params
 from scaling.cli.main import app
 from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
+from tests.data.image_folder import write_folder
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 HASHES = {  # of (run id, spec hash) of every run of the grid
@@ -70,3 +72,42 @@ def test_wikitext_103_runs_from_its_published_files(tmp_path, monkeypatch):
     perplexity = rows[rows["metric"] == "perplexity"].set_index("task")["value"]
     assert {"perplexity-valid", "perplexity-test"} <= set(perplexity.index)
     assert perplexity["perplexity-test"] < 400 and perplexity["perplexity-test"] != perplexity["perplexity-valid"]
+
+
+def test_imagenet_has_the_parameters_of_the_papers():
+    """HGRN's table 7 and HGRN2's table 8, to 0.1 million; ours have no biases, up to 0.1 million of the small ones."""
+    runs = {f"{run.arch}/{run.size}": run.config for run in load_study("imagenet").runs()}
+    counts = {name: count_params(config).total / 1e6 for name, config in runs.items()}
+    for name, published in (("hgrn1/tiny", 6.1), ("hgrn1/small", 23.7), ("hgrn2/tiny", 6.1), ("hgrn2/small", 23.8)):
+        assert -0.05 < published - counts[name] < (0.05 if "tiny" in name else 0.2), (name, counts[name])
+    for name, published in (("vanilla/tiny", 5.7), ("vanilla/small", 22.0)):  # with DeiT's patches and positions
+        encoder = {**runs[name].to_dict()["encoder"], "patch": 16, "positions": "learned"}
+        assert round(count_params(runs[name].replace(encoder=encoder)).total / 1e6, 1) == published
+
+
+def test_imagenet_runs_from_a_folder_of_images(tmp_path, monkeypatch):
+    """The packaged file with a tiny model, two classes of crops and 30 steps."""
+    pytest.importorskip("PIL")
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "images")
+    content = yaml.safe_load((PACKAGED / "imagenet.yaml").read_text())
+    content["corpus"] |= {"source": "images:images:2:28", "augment": None}  # timm may not be there
+    shape = {"n_layers": 2, "d_model": 32, "n_heads": 2, "d_ffn": 64}
+    content["grid"] |= {"archs": ["hgrn2"], "sizes": {"d": shape}}
+    row = 28 * 28 * 3
+    content["training"] |= {"n_tokens": 480 * row, "batch_tokens": 16 * row, "warmup_tokens": 0, "lr": 3e-3}
+    content["training"] |= {
+        "state_every_tokens": 320 * row,
+        "precision": "fp32",
+        "checkpoint_dtype": "fp32",
+        "threads": 1,
+    }
+    del content["overrides"]
+    content["evaluation"]["validation_tokens"] = 2 * row
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    result = CliRunner().invoke(app, ["run", "study.yaml"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_parquet("out/imagenet/results/evals.parquet")
+    accuracy = rows[(rows["task"] == "classify") & (rows["metric"] == "acc")]["value"]
+    assert len(accuracy) == 1 and accuracy.min() >= 0.8, result.output
