@@ -12,7 +12,7 @@ from .architectures import register_all
 from .encoder import EncoderConfig
 from .errors import InputError, nearest
 from .options import COMMON, TYPES, Options, check_choice, check_float, check_size, kind_of
-from .registry import ARCHITECTURES, architecture, archs_with, has_option, kinds_of
+from .registry import ARCHITECTURES, architecture, archs_with, has_option, in_family, kinds_of
 from .registry import NORMS as NORMS
 
 ARCHS = register_all()  # the names of the architectures of this package
@@ -210,6 +210,22 @@ class ModelConfig:
         alone = [kind.arch for kind in self.kinds if architecture(kind.arch).gpus_alone]
         if alone and not on_a_gpu:
             raise InputError(f"architecture {self.arch!r}: layers {alone[0]} run on GPUs alone, and there is none here")
+
+    def check_split(self, processes: int) -> None:
+        """Raise InputError where so many processes cannot read a part of each row (arch/model/sequence.py)."""
+        if self.encoder is not None:
+            raise InputError("an encoder reads whole rows, which do not split over processes")
+        for kind in self.kinds:
+            if in_family(kind.arch):
+                raise InputError(f"layers {kind.arch} hand no state on: they read whole rows, in one process")
+            if architecture(kind.arch).constant_state:
+                continue
+            for name, heads in {"n_heads": kind.n_heads, "n_kv_heads": getattr(kind.options, "n_kv_heads", 0)}.items():
+                if heads % processes:
+                    raise InputError(
+                        f"{name}={heads} of {kind.arch} do not split over {processes} processes, which exchange heads: "
+                        f"change one of them"
+                    )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the common fields, then the architecture's options, or the layers of a pattern with the fields of

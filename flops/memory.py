@@ -34,6 +34,7 @@ def training_memory(
     context_length: int | None = None,
     zero_stage: int = 1,
     world_size: int = 1,
+    sequence_processes: int = 1,
     precision: str = "bf16",
     recompute: float = 0.0,
     accumulate: bool = False,
@@ -42,7 +43,8 @@ def training_memory(
     """Peak bytes on each GPU while it trains on micro-batches of whole sequences, by line; "total" is their sum.
 
     kernels: what a GPU of compute capability 8.0 or more takes by itself, where Triton is installed; False: the plain
-    forms of all operations, as on a CPU.
+    forms of all operations, as on a CPU. sequence_processes: how many processes share each sequence, and so the
+    activations of a micro-batch; a window's mask counts as that of a part, and handed-on states do not.
 
     parameters          4N: fp32; stage 3: 4N / W
     gradients           4N; stages 2 and 3: 4N / W
@@ -75,7 +77,7 @@ def training_memory(
     """
     context = cfg.context_length if context_length is None else context_length
     numbers = {"micro_batch_tokens": micro_batch_tokens, "context_length": context, "world_size": world_size}
-    for name, value in numbers.items():
+    for name, value in (numbers | {"sequence_processes": sequence_processes}).items():
         require_count(f"training_memory: {name}", value)
     if isinstance(zero_stage, bool) or zero_stage not in range(4):
         raise InputError(f"training_memory: zero_stage must be 0, 1, 2 or 3, not {zero_stage!r}")
@@ -86,6 +88,12 @@ def training_memory(
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
+    if context % sequence_processes or world_size % sequence_processes:
+        raise InputError(
+            f"sequence_processes={sequence_processes} must divide the {context} tokens of a sequence and "
+            f"world_size={world_size}"
+        )
+    context //= sequence_processes
     documents, context, outputs = cfg.read_as(context)
     outputs, sequences = outputs * sequences, documents * sequences
     n, share = float(count_params(cfg).total), 1.0 / world_size

@@ -252,6 +252,7 @@ class Residency:
 
     micro_batch_tokens: int
     gpus: int = 1
+    sequence_processes: int = 1
     zero_stage: int = 1
     precision: str = "bf16"
     recompute: bool = False
@@ -265,6 +266,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         micro_batch_tokens=how.micro_batch_tokens,
         zero_stage=how.zero_stage,
         world_size=how.gpus,
+        sequence_processes=how.sequence_processes,
         precision=how.precision,
         recompute=how.recompute,
         kernels=how.kernels,
@@ -279,8 +281,9 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         rows += [
             {"where": "decode state, bf16", "what": f"after {n:,} tokens", "bytes": size} for n, size in decode.items()
         ]
+    shared = f", {how.sequence_processes} of which share a sequence" if how.sequence_processes > 1 else ""
     title = (
-        f"{name}: training on {counted(how.gpus, 'GPU')}, ZeRO stage {how.zero_stage}, "
+        f"{name}: training on {counted(how.gpus, 'GPU')}{shared}, ZeRO stage {how.zero_stage}, "
         f"{how.precision}, micro-batches of {how.micro_batch_tokens:,} tokens at {cfg.context_length:,} of context"
         f"{', activations recomputed' if how.recompute else ''}, "
         f"{'with the Triton kernels' if how.kernels else 'without Triton kernels'}"
@@ -290,6 +293,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         "model": cfg.to_dict(),
         "micro_batch_tokens": how.micro_batch_tokens,
         "gpus": how.gpus,
+        "sequence_processes": how.sequence_processes,
         "zero_stage": how.zero_stage,
         "precision": how.precision,
         "recompute": how.recompute,

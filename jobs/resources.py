@@ -174,7 +174,7 @@ class ResourceEstimator:
             nodes = asked.nodes or 1
             tasks = tasks or (self.profile.gpus_per_node if nodes > 1 and self.profile.gpus_per_node else 1)
             if not run.batch_split(nodes * tasks).is_even:
-                whole = [str(n) for n in range(1, rows + 1) if run.batch_split(n).is_even]
+                whole = [str(n) for n in range(1, rows * run.sequence_processes + 1) if run.batch_split(n).is_even]
                 raise InputError(
                     f"jobs.resources of {run.arch}/{run.size}: a batch of {counted(rows, 'sequence')} does not "
                     f"split over {nodes} x {counted(tasks, 'process', 'processes')}; these numbers do: "

@@ -16,11 +16,13 @@ from ..errors import InputError
 from ..ops.fused.embedding import embed
 from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
+from ..registry import architecture
 from .cache import DecodeCache, LayerCache, alone
 from .layers import MLP, GatedMLP, Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, PositionEncoding, Stream, mixer_of
 from .norms import Norm
+from .sequence import SequenceGroup
 
 Filled = Callable[[Iterable[Tensor]], AbstractContextManager[Any]]
 
@@ -34,6 +36,7 @@ class Decoder(nn.Module):
         self.config = config
         self.gradient_checkpointing = 0.0  # the share of layers whose activations the backward pass computes again
         self.document_start_id: int | None = None  # see forward
+        self.sequence: SequenceGroup | None = None  # see split
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.kinds = [(kind, mixer_of(kind.arch)) for kind in config.kinds]
         self.kind_of_layer = [kind.arch for kind, _ in config.by_layer]
@@ -49,6 +52,16 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(kind, index) for kind, index in config.by_layer)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.casts = WeightCasts()
+
+    def split(self, sequence: SequenceGroup | None) -> None:
+        """Read from now on this process's part of each row in `forward`, which is still given whole rows and returns
+        that part's hidden states; None: whole rows again. Raises InputError where a layer cannot."""
+        if sequence is not None:
+            self.config.check_split(sequence.size)
+            for kind, mixer in self.kinds:
+                if not (mixer.exchanges_heads or architecture(kind.arch).constant_state):
+                    raise InputError(f"architecture {kind.arch!r}: its layers do not read rows in parts")
+        self.sequence = sequence
 
     def forward(
         self,
@@ -77,6 +90,12 @@ class Decoder(nn.Module):
         layout = lay_out(input_ids, attention_mask, documents, cache, self.has_kv_cache, use_cache)
         if vectors is None:
             check_ids(input_ids, self.embedding.num_embeddings)
+        if self.sequence is not None:
+            if use_cache or cache is not None:
+                raise InputError("rows in parts are not decoded: Decoder.split(None) first")
+            part = self.sequence.part(input_ids.shape[1])
+            layout, input_ids = layout.part(part), input_ids[:, part]
+            vectors = None if vectors is None else vectors[:, part]
         device = input_ids.device.type
         dtype = self.stream_dtype(device)
         x = embed(input_ids, self.embedding, dtype) if vectors is None else vectors.to(dtype or vectors.dtype)
@@ -89,12 +108,18 @@ class Decoder(nn.Module):
                 backend,
                 self.bounds(kind, mixer),
                 mixer.rotary(kind, layout.positions, x),
+                sequence=self.sequence,
             )
             for kind, mixer in self.kinds
         }
         first: LayerCache = {}
         if self.tpe is not None:
-            x, first = self.tpe(x, streams[self.kind_of_layer[0]], {} if cache is None else cache.first)
+            before = {} if cache is None else cache.first
+            if self.sequence is not None:
+                x, before = self.sequence.receive(x, -1)
+            x, first = self.tpe(x, streams[self.kind_of_layer[0]], before)
+            if self.sequence is not None:
+                x = self.sequence.send(x, -1, first)
         caches: list[LayerCache] = []
         hidden = self.through_layers(x, streams, cache, caches if use_cache else None)
         if not use_cache:
@@ -136,9 +161,13 @@ class Decoder(nn.Module):
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
         together = all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
         following = [*(layer.mixer_norm for layer in self.layers[1:]), self.norm] if together else []
+        hand_on = [kind.arch for kind, mixer in self.kinds if not mixer.exchanges_heads]
         for index, layer in enumerate(self.layers):
             stream = streams[self.kind_of_layer[index]]
             layer_cache = {} if cache is None else cache.layers[index]
+            sequence = stream.sequence if self.kind_of_layer[index] in hand_on else None
+            if sequence is not None:
+                x, layer_cache = sequence.receive(x, index)
             if index < n_recomputed:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
                 # no layer draws random numbers, and a CUDA graph cannot record the reading of the generators' states
@@ -148,6 +177,10 @@ class Decoder(nn.Module):
             else:
                 next_norm = following[index] if together else None
                 x, branch, normed, after = layer(x, branch, normed, stream, layer_cache, next_norm)
+            if sequence is not None and normed is not None:
+                normed = sequence.send(normed, index, after)  # behind the last layer nothing reads x
+            elif sequence is not None:
+                x = sequence.send(x, index, after)
             if caches is not None:
                 caches.append(alone(after))
         if normed is not None:

@@ -31,6 +31,11 @@ class Layout:
     attention_mask: Tensor | None = None
     masked_keys: Tensor | None = None
 
+    def part(self, tokens: slice) -> Layout:
+        """Of a part of each row's tokens; what attends to whole rows keeps their mask."""
+        padding, starts = (None if x is None else x[:, tokens] for x in (self.padding_mask, self.document_starts))
+        return Layout(self.positions[..., tokens], self.seen, padding, starts, self.attention_mask)
+
 
 def lay_out(
     input_ids: Tensor,

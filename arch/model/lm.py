@@ -136,19 +136,26 @@ class LanguageModel(nn.Module):
         [B, T], ids of packed documents, each read as if alone; a document's last token has no target. cache: of the
         tokens before these, as `use_cache` returned it. logits_to_keep: number of last tokens to give logits for (0:
         all). loss_only: the output has no logits (on a GPU they are never all in memory). backend: of the sequence
-        operations (None: the fastest). Raises InputError for shapes that do not fit, ids outside the vocabulary and a
-        cache of another model.
+        operations (None: the fastest). After `decoder.split` logits are those of this process's part of each row, and
+        the mean of the processes' losses is the loss. Raises InputError for shapes that do not fit, ids outside the
+        vocabulary and a cache of another model.
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, cache, use_cache, backend)
         targets = None if targets is None else mask_targets(targets, documents, attention_mask)
+        weight: Tensor | None = None
+        if self.decoder.sequence is not None and targets is not None:
+            check_targets(targets, input_ids)
+            targets, weight = self.decoder.sequence.targets(targets)
         if loss_only and targets is not None and makes_parts(hidden):
             check_targets(targets, hidden)
             logits = hidden.new_empty(len(hidden), 0, self.model_config.n_outputs)
-            return Output(logits, self.lm_head(hidden, targets), after)
-        logits = self.lm_head(last_tokens(hidden, logits_to_keep))
-        if targets is None:
-            return Output(logits, cache=after)
-        return Output(logits[:, :0] if loss_only else logits, next_token_loss(logits, targets), after)
+            loss = self.lm_head(hidden, targets)
+        else:
+            logits = self.lm_head(last_tokens(hidden, logits_to_keep))
+            if targets is None:
+                return Output(logits, cache=after)
+            loss = next_token_loss(logits, targets)
+        return Output(logits[:, :0] if loss_only else logits, loss if weight is None else loss * weight.to(loss), after)
 
     def reset_parameters(self, seed: int, filled: Filled = nullcontext) -> None:
         """Initialise every parameter from `seed` alone. filled: as of Decoder.reset_parameters."""

@@ -187,6 +187,9 @@ def memory(
         Text, typer.Option(help="Tokens in a forward pass of one GPU; default: one sequence.")
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs over which the optimizer state is sharded.")] = "1",
+    sequence_processes: Annotated[
+        str, typer.Option(help="How many of the GPUs share each sequence (jobs.sequence_processes).")
+    ] = "1",
     zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0 to 3.")] = 1,
     precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the layers' activations.")] = False,
@@ -207,7 +210,8 @@ def memory(
             raise InputError(
                 f"--micro-batch-tokens: {tokens} is not a multiple of a sequence's {cfg.context_length} (--context)"
             )
-    how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute, not plain)
+    n_gpus, in_parts = whole(gpus, "--gpus", MOST_GPUS), whole(sequence_processes, "--sequence-processes", MOST_GPUS)
+    how = views.Residency(tokens, n_gpus, in_parts, zero_stage, precision, recompute, not plain)
     emit(*views.memory(name, cfg, how), form)
 
 

@@ -29,7 +29,7 @@ def processes_on(run: RunSpec, device: Device, units: int) -> int:
 def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
     """The pace of the run's steps on `units` devices; mfu and convention as of flops.pace."""
     passes = run.batch_split(processes_on(run, device, units)).passes
-    replayed = run.training.zero_stage == 0
+    replayed = run.training.zero_stage == 0 and run.sequence_processes == 1
     return pace(run.config, run.training.batch_tokens, device, units, passes, mfu, convention, replayed)
 
 
@@ -48,6 +48,7 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
             micro_batch_tokens=split.micro_rows * run.context_length,
             zero_stage=training.zero_stage,
             world_size=processes,
+            sequence_processes=run.sequence_processes,
             precision=training.precision,
             recompute=run.recompute,
             accumulate=split.passes > 1,
@@ -179,9 +180,10 @@ def study_cost(
 def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
     """A line for each size of batch that does not split over the GPUs, naming the numbers around that it does."""
     lines = []
-    for rows in sorted({run.training.batch_tokens // run.context_length for run in runs}):
-        if device.unit == "GPU" and rows % gpus:
-            whole_shares = [n for n in range(1, rows + 1) if rows % n == 0]
+    batches = {(run.training.batch_tokens // run.context_length, run.sequence_processes) for run in runs}
+    for rows, sequence in sorted(batches):
+        whole_shares = [sequence * n for n in range(1, rows + 1) if rows % n == 0]
+        if device.unit == "GPU" and gpus not in whole_shares:
             fewer = [str(n) for n in whole_shares if n < gpus][-1:]
             more = [str(n) for n in whole_shares if n > gpus][:1]
             lines.append(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from flops.hardware import DEVICES
 
@@ -162,6 +162,9 @@ class Jobs(Section):
     """Runs at once on this machine; null takes as many as its GPUs hold, or 1 without GPUs."""
     processes: Parallel = 1
     """Processes of each run, started by torchrun: one for each GPU of a run."""
+    sequence_processes: Parallel = 1
+    """How many of a run's processes read a part of every sequence each, for contexts too long for one GPU; it divides
+    `processes`. The numbers are the same up to rounding: docs/large-models.md."""
     runs_per_gpu: Together | None = None
     """Small runs that a process trains on its GPU at the same time, at most 8; 1: one after another. null takes 4 or 8
     where a pass is too small to fill a GPU, and 1 where `parallel` is beyond the GPUs, so that processes share them.
@@ -178,6 +181,12 @@ class Jobs(Section):
     """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""
     resources: dict[ResourceKey, ResourceRequest] = {}
     """Resources of some jobs on a cluster, by size, architecture, `arch/size`, or `corpus`, `eval`, `finish`."""
+
+    @model_validator(mode="after")
+    def _sequences_have_processes(self) -> Jobs:
+        if self.processes % self.sequence_processes:
+            raise ValueError(f"sequence_processes={self.sequence_processes} must divide processes={self.processes}")
+        return self
 
     def resources_of(self, arch: str, size: str) -> ResourceRequest:
         """What `resources` says of one run's training."""

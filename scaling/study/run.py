@@ -27,7 +27,7 @@ from .schedule import FIELDS, SCHEDULES, decay_start, planned_steps
 from .schema import FORECAST, OF_GRID, Corpus, Role
 from .training import BatchSplit, Training, split_batch
 from .training_rules import BATCH_KEYS, LAW, LAW_KEYS
-from .types import Arch, Plugins, Section, Seed, Share, Size
+from .types import Arch, Parallel, Plugins, Section, Seed, Share, Size
 
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype"}
@@ -88,6 +88,7 @@ class RunSpec(Section):
     corpus: Corpus
     training: Training
     recompute: Share = False  # jobs.recompute: decides no number, but for rounding on Hopper
+    sequence_processes: Parallel = 1  # jobs.sequence_processes: decides none, but for rounding
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     checked: bool = True  # jobs.checked: neither
     tracking: list[str] = []  # of the study: nor does it
@@ -111,8 +112,10 @@ class RunSpec(Section):
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The record of a run names a role and a round only where it is a forecast's, rules and trackers only where it
-        has some, and that its architecture was not checked only where this was asked for."""
+        has some, and only where this was asked for that its architecture was not checked or processes read parts of
+        sequences."""
         usual = {"checked"} if self.checked else set()
+        usual |= set() if self.sequence_processes > 1 else {"sequence_processes"}
         usual |= set() if self.tracking else {"tracking"}
         usual |= set() if self.round else {"round"}
         usual |= set() if self.is_forecast else {"role"}
@@ -175,7 +178,7 @@ class RunSpec(Section):
 
     def batch_split(self, processes: int) -> BatchSplit:
         """How a batch of this run splits over so many processes."""
-        return split_batch(self.training, self.context_length, processes)
+        return split_batch(self.training, self.context_length, processes, sequence=self.sequence_processes)
 
     @property
     def n_steps(self) -> int:

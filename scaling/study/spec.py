@@ -35,6 +35,7 @@ from .training_rules import (
     Keys,
     Resolved,
     Sized,
+    check_parts,
     check_read,
     horizon_of,
     or_default,
@@ -243,7 +244,9 @@ class StudySpec(StudyFile):
         def flops_per_token() -> float:
             return train_flops_per_token(config, "exact")
 
-        sized = Sized(config.context_length, self.jobs.processes, n_params, flops_per_token, where)
+        in_parts = self.jobs.sequence_processes
+        sharing = self.jobs.processes // in_parts
+        sized = Sized(config.context_length, sharing, n_params, flops_per_token, where, in_parts)
         changes, rules = section_of(at, "training") | set_training, dict[str, str]()
         try:
             given = training
@@ -252,6 +255,8 @@ class StudySpec(StudyFile):
             check_read(given, changes, where)
             rate = self._law_rate(given, sized, rules)
             resolved = resolve_training(given, sized)
+            if in_parts > 1:
+                check_parts(config, resolved.training, in_parts, where)
             _check_target(self.corpus.target_tokens, resolved, where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
@@ -277,6 +282,7 @@ class StudySpec(StudyFile):
             corpus=self.corpus,
             training=resolved.training,
             recompute=self.jobs.recompute,
+            sequence_processes=in_parts,
             cuda_graphs=self.jobs.cuda_graphs and not any(map(in_family, kinds_of(arch))),
             checked=self.jobs.checked or arch in ARCHS,
             tracking=self.tracking,

@@ -158,16 +158,18 @@ class Overrides(Section):
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """A batch of `rows` sequences on `processes` processes, `micro_rows` at most in one forward and backward pass."""
+    """A batch of `rows` sequences on `processes` processes, `micro_rows` at most in one forward and backward pass;
+    `sequence` of the processes have the same sequences, and read a part of each."""
 
     rows: int
     processes: int
     micro_rows: int
+    sequence: int = 1
 
     @property
     def process_rows(self) -> int:
         """Sequences of one process; of the one that has most, where they do not split evenly."""
-        return -(-self.rows // self.processes)
+        return -(-self.rows * self.sequence // self.processes)
 
     @property
     def passes(self) -> int:
@@ -177,13 +179,19 @@ class BatchSplit:
     @property
     def is_even(self) -> bool:
         """Whether every process has the same number of whole micro-batches, as the trainer asks for."""
-        return self.micro_rows > 0 and self.rows % (self.processes * self.micro_rows) == 0
+        if self.micro_rows == 0 or self.processes % self.sequence:
+            return False
+        return self.rows % (self.processes // self.sequence * self.micro_rows) == 0
 
 
-def split_batch(training: Training, context_length: int, processes: int, rows: int | None = None) -> BatchSplit:
+def split_batch(
+    training: Training, context_length: int, processes: int, rows: int | None = None, sequence: int = 1
+) -> BatchSplit:
     """The split of a batch of `rows` sequences, by default those of training.batch_tokens. Without micro_batch_tokens,
-    and where a process has fewer sequences than that, one pass takes all that the process has."""
+    and where a process has fewer sequences than that, one pass takes all that the process has. sequence: as
+    BatchSplit's."""
     rows = training.batch_tokens // context_length if rows is None else rows
-    process_rows = -(-rows // processes)
+    process_rows = -(-rows * sequence // processes)
     micro = training.micro_batch_tokens
-    return BatchSplit(rows, processes, process_rows if micro is None else min(process_rows, micro // context_length))
+    micro_rows = process_rows if micro is None else min(process_rows, micro // context_length)
+    return BatchSplit(rows, processes, micro_rows, sequence)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arch.amounts import counted
+from arch.config import ModelConfig
 from arch.errors import InputError
 
 from .schedule import CONSTANT, FIELDS, SCHEDULES, WSD, decay_start
@@ -27,14 +28,16 @@ Keys = dict[str, Any]  # of a section `training`, without its defaults
 
 @dataclass(frozen=True)
 class Sized:
-    """The model of a run as far as its training depends on it. n_params: without embeddings; flops_per_token: to train
-    on, `exact`; both are counted where asked for. where: what messages call the run."""
+    """The model of a run as far as its training depends on it. processes: that share out a batch's sequences, each of
+    them `sequence_processes` that read parts of the same; n_params: without embeddings; flops_per_token: to train on,
+    `exact`; both are counted where asked for. where: what messages call the run."""
 
     context_length: int
     processes: int
     n_params: Callable[[], int]
     flops_per_token: Callable[[], float]
     where: str
+    sequence_processes: int = 1
 
     def tokens(self, length: int | str) -> int:
         """The tokens of a length as the study says it."""
@@ -102,6 +105,22 @@ def resolve_training(given: Keys, model: Sized) -> Resolved:
             f"that cannot be halved"
         )
     return result
+
+
+def check_parts(config: ModelConfig, training: Training, processes: int, where: str) -> None:
+    """Raise InputError where that many of a run's processes cannot read a part of every sequence each."""
+    key = f"jobs.sequence_processes={processes} of {where}"
+    if config.context_length % processes:
+        raise InputError(f"{key} does not divide model.context_length={config.context_length}: change one of them")
+    if training.zero_stage > 1:
+        raise InputError(
+            f"{key}: at training.zero_stage={training.zero_stage} processes wait for each other's gradients in the "
+            f"backward pass, in which each waits for the next one's state: take stage 0 or 1"
+        )
+    try:
+        config.check_split(processes)
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from None
 
 
 def _with_batch(given: Keys, model: Sized) -> Keys:
@@ -223,9 +242,11 @@ def _counted(given: Keys, model: Sized) -> Training:
         )
     split = split_batch(training, context, model.processes)
     if not split.is_even:
+        n, each = model.processes, model.sequence_processes
+        processes = f"{n}" if each == 1 else f"{n * each}, {each} to a sequence,"
         raise InputError(
             f"training.batch_tokens={batch} of {where}: {counted(split.rows, 'sequence does', 'sequences do')} not "
-            f"split over jobs.processes={model.processes} and micro-batches of {micro // context}: change one of them"
+            f"split over jobs.processes={processes} and micro-batches of {micro // context}: change one of them"
         )
     if training.optimizer == "muon" and training.zero_stage:
         raise InputError(

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from arch.amounts import counted
 from arch.errors import InputError
 from arch.model.lm import LanguageModel
+from arch.model.sequence import SequenceGroup
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..rundir.saved import STEP, WEIGHT, Held
@@ -118,28 +119,35 @@ class Engine:
         device: torch.device,
         ranks: Ranks | None = None,
         seed: int | None = None,
+        sequence_processes: int = 1,
     ) -> None:
         """model: on the CPU; the first rank's weights count, and with `seed` those that `build_model` makes of it: at
         stage 3 no process then holds them all. `batch_rows` is the global batch in sequences. Raises InputError where
-        it does not split over ranks and micro-batches."""
+        it does not split over ranks and micro-batches. sequence_processes: that many neighbouring ranks have the same
+        rows, and read a part of each; every rank must make its engine then."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
         self.stage = training.zero_stage
         self.grad_clip = training.grad_clip
-        split = split_batch(training, model.model_config.context_length, self.ranks.world, batch_rows)
+        context, world = model.model_config.context_length, self.ranks.world
+        split = split_batch(training, context, world, batch_rows, sequence_processes)
         if not split.is_even:
+            in_parts = f", {sequence_processes} to a sequence," if sequence_processes > 1 else ""
             raise InputError(
                 f"training.batch_tokens: {counted(batch_rows, 'sequence does', 'sequences do')} not split over "
-                f"{counted(self.ranks.world, 'process', 'processes')} and "
+                f"{counted(world, 'process', 'processes')}{in_parts} and "
                 f"micro-batches of {split.micro_rows}; change batch_tokens, micro_batch_tokens or the number of "
                 f"processes"
             )
         self.micro_rows, self.accumulate = split.micro_rows, split.passes
-        self.rows = slice(self.ranks.rank * split.process_rows, (self.ranks.rank + 1) * split.process_rows)
+        place = self.ranks.rank // sequence_processes
+        self.rows = slice(place * split.process_rows, (place + 1) * split.process_rows)
+        if sequence_processes > 1:
+            model.decoder.split(SequenceGroup(dist.new_subgroups(sequence_processes, timeout=TIMEOUT)[0]))
 
         deepspeed = load_deepspeed(device.type)
-        self.optimizer, config = optimizer_of(model.train(), training), self._config(batch_rows, training)
+        self.optimizer, config = optimizer_of(model.train(), training), self._config(training)
         if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
             deepspeed.init_distributed(dist_init_required=False)
             deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
@@ -155,10 +163,10 @@ class Engine:
         self.skipped = torch.zeros(2, device=device)  # steps without a finite gradient: all, and in a row
         self._keeps = torch.tensor([1.0, 0.0], device=device)
 
-    def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
+    def _config(self, training: Training) -> dict[str, Any]:
         bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
         config: dict[str, Any] = {
-            "train_batch_size": batch_rows,
+            "train_batch_size": self.micro_rows * self.accumulate * self.ranks.world,
             "train_micro_batch_size_per_gpu": self.micro_rows,
             "gradient_accumulation_steps": self.accumulate,
             # Stage 0 has no gradient norm to show: `step` clips there, in the same pass that measures it.

@@ -109,7 +109,7 @@ class Trainer:
         model = build_model(config, None)
         model.decoder.gradient_checkpointing = run.recompute
         model.decoder.document_start_id = corpus.tokenizer.eot_id if resets else None
-        self.engine = Engine(model, self.training, batch_rows, self.device, ranks, run.seed)
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks, run.seed, run.sequence_processes)
         self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
         self.n_skipped = 0  # steps, as far as they were read

@@ -23,8 +23,11 @@ ROUNDING = 1e-3  # of the gradient; rounding to bf16 changes a number by up to 4
 APART = 2  # times the widest spread of these few eager passes
 
 
-def obstacle(device: torch.device, stage: int) -> str | None:
-    """Why steps at this ZeRO stage on this device cannot be replayed, or None. Not called on a CPU."""
+def obstacle(device: torch.device, stage: int, in_parts: bool = False) -> str | None:
+    """Why steps at this ZeRO stage on this device cannot be replayed, or None. Not called on a CPU. in_parts: whether
+    processes share sequences."""
+    if in_parts:
+        return "jobs.sequence_processes: not tried"
     if stage:
         return f"training.zero_stage {stage}: DeepSpeed asks the host for the gradients' norm"
     if torch.version.hip:
@@ -43,7 +46,8 @@ class Stepper:
         self._record = record
         self._graphs: StepGraphs | None = None
         self.replays = say is not None and (record is not None or engine.device.type == "cuda")
-        if self.replays and record is None and (reason := obstacle(engine.device, engine.stage)):
+        in_parts = engine.model.decoder.sequence is not None
+        if self.replays and record is None and (reason := obstacle(engine.device, engine.stage, in_parts)):
             self.replays = False
             self._say(f"no CUDA graphs: {reason}")
 

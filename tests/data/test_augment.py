@@ -24,7 +24,7 @@ PLAIN = Augmentation(None, 0.0, 0.0, 0.0, 0.0)
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = write_folder(tmp_path_factory.mktemp("images"))
-    return make_set(f"images:{folder}:2:28", folder.parent / "set", lambda *_: None)
+    return make_set(f"images:{folder}:2:28", folder.parent / "set", lambda *_: None, lambda: None)
 
 
 def loader(images, settings=DEIT, seed=0) -> Loader:

@@ -226,6 +226,10 @@ def test_memory():
     assert plain["training_bytes_per_gpu"] == wanted != lines and (memory["kernels"], plain["kernels"]) == (True, False)
     assert "with the Triton kernels" in must(*args) and "without Triton kernels" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
+    parts = json.loads(must(*args, "--sequence-processes", "2", "--json"))
+    wanted = training_memory(cfg, micro_batch_tokens=16_384, world_size=4, recompute=True, sequence_processes=2)
+    assert parts["training_bytes_per_gpu"] == wanted != lines
+    assert "on 4 GPUs, 2 of which share a sequence," in must(*args, "--sequence-processes", "2")
     for options, message in (
         (["--zero-stage", "4"], "zero_stage must be 0, 1, 2 or 3"),
         (["--precision", "fp16"], "did you mean 'bf16'?"),

@@ -217,6 +217,17 @@ def test_zero_stages_and_processes():
     assert waits > training_memory(cfg, micro_batch_tokens=8192)["total"]
 
 
+@pytest.mark.parametrize("kernels", [False, True])
+def test_processes_share_a_sequences_activations(kernels):
+    cfg = preset("hgrn2", "410m")
+    how = {"world_size": 8, "kernels": kernels}
+    whole = training_memory(cfg, micro_batch_tokens=2 * 8192, **how)
+    parts = training_memory(cfg, micro_batch_tokens=2 * 8192, sequence_processes=4, **how)
+    assert parts == training_memory(cfg, micro_batch_tokens=2 * 2048, context_length=2048, **how)
+    assert parts["activations"] == pytest.approx(whole["activations"] / 4, rel=0.01)
+    assert all(parts[name] == whole[name] for name in ("parameters", "gradients", "optimizer"))
+
+
 def test_bad_input_is_one_line():
     cfg = preset("tnl", "55k")
     cases = [
@@ -224,6 +235,11 @@ def test_bad_input_is_one_line():
         ({"micro_batch_tokens": math.nan}, "micro_batch_tokens must be a positive integer"),
         ({"micro_batch_tokens": 100}, "micro_batch_tokens=100 is less than one sequence of 256 tokens"),
         ({"micro_batch_tokens": 512, "world_size": -1}, "world_size must be a positive integer, not -1"),
+        ({"micro_batch_tokens": 512, "sequence_processes": 0}, "sequence_processes must be a positive integer, not 0"),
+        (
+            {"micro_batch_tokens": 512, "sequence_processes": 2},
+            "sequence_processes=2 must divide the 256 tokens of a sequence and world_size=1",
+        ),
         ({"micro_batch_tokens": 512, "zero_stage": 4}, "zero_stage must be 0, 1, 2 or 3, not 4"),
         ({"micro_batch_tokens": 512, "precision": "fp16"}, "unknown precision 'fp16'"),
     ]

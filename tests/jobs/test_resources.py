@@ -146,6 +146,8 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     eight_rows = study(tmp_path, ["6k"]).runs()[0]
     assert list(worlds(eight_rows, 4, 8)) == [(1, 1), (1, 2), (1, 4), (1, 8)], "no two nodes half used"
     assert list(worlds(eight_rows, 4, 2)) == [(1, 1), (1, 2), (2, 2), (4, 2)]
+    parts = eight_rows.model_copy(update={"sequence_processes": 4})
+    assert list(worlds(parts, 5, 8)) == [(1, 4), (1, 8), (2, 8), (4, 8)]
 
 
 def finished(tmp_path, run, tokens_per_s, world_size):

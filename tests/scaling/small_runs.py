@@ -37,6 +37,7 @@ def make_run(
     init_std: float = 0.02,
     epochs: float = 1.0,
     shape: dict[str, int] | None = None,
+    sequence_processes: int = 1,
     **training: Any,
 ) -> RunDir:
     """A run directory below tmp_path/name, ready for the trainer; `shape` changes the model."""
@@ -53,6 +54,7 @@ def make_run(
         model=model.to_dict(),
         corpus=Corpus(source=[source], epochs=epochs),
         training=Training(**(settings | training)),
+        sequence_processes=sequence_processes,
     )
     study = tmp_path / name
     corpus = prepare(CorpusSettings(source=source), study / "corpus")

@@ -10,6 +10,7 @@ parameter counts have two weight-and-bias norms a layer, which norm="layer" give
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -57,6 +58,7 @@ def angles(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, T
 
 class LlamaMixer(Mixer):
     mlp_activation: ClassVar[str] = "silu"  # eq. 6
+    exchanges_heads: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
@@ -67,7 +69,7 @@ class LlamaMixer(Mixer):
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
         with decoding(cache):
-            mixed = attention(query, key, value, stream.attention_mask, stream.causal).flatten(2)
+            mixed = self._attend_by(stream, query, key, value).flatten(2)
         return mixed, {"key": key, "value": value}
 
     @staticmethod
@@ -81,6 +83,16 @@ class LlamaMixer(Mixer):
         query, key, value = (self.heads(y) for y in projections)
         rotary = stream.rotary or angles(self.config, stream.positions, query)
         return *rotate_pairs(query, key, *rotary), value
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = True) -> Tensor:
+        return attention(query, key, value, mask, causal)
+
+    def _attend_by(self, stream: Stream, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """`_attend` as the stream says, to whole rows."""
+        attend = partial(self._attend, mask=stream.attention_mask, causal=stream.causal)
+        if stream.sequence is None:
+            return attend(query, key, value)
+        return stream.sequence.attend(attend, query, key, value)
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """The softmax weights, [B, H, T, T]."""

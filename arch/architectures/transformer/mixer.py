@@ -55,7 +55,7 @@ class TransformerMixer(LlamaMixer):
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
         with decoding(cache):
-            mixed = self._attend(query, key, value, stream.attention_mask, stream.causal).flatten(2)
+            mixed = self._attend_by(stream, query, key, value).flatten(2)
         if self.config.options.attention_gate:
             mixed = mixed * torch.sigmoid(fused_linear(x, self.project["gate"])[0])
         kept = slice(max(0, key.shape[1] - self.window + 1), None) if self.window else slice(None)

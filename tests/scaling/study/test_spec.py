@@ -193,6 +193,17 @@ def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
     assert other.sets == (change,) and other.runs()[0].sets == []
 
 
+def test_processes_that_read_parts_of_sequences_are_not_in_the_hash(load):
+    plain, parts = load(), load(MINIMAL, ["jobs.processes=4", "jobs.sequence_processes=2"])
+    for run, other in zip(plain.runs(), parts.runs(), strict=True):
+        assert (run.run_id, run.spec_hash) == (other.run_id, other.spec_hash)
+        assert (run.sequence_processes, other.sequence_processes) == (1, 2)
+        assert "sequence_processes" not in run.model_dump() and RunSpec(**other.model_dump()) == other
+        assert [other.batch_split(n).is_even for n in (1, 2, 3, 4, 6, 8, 16)] == [0, 1, 0, 1, 0, 1, 0]
+        split = other.batch_split(4)
+        assert (split.rows, split.process_rows, split.micro_rows, split.passes) == (4, 2, 2, 1)
+
+
 @pytest.mark.parametrize("change", ["corpus.seed=3", "training.threads=2", "grid.seeds=[4]", "training.eps=1e-9"])
 def test_what_decides_numbers_is_in_the_hash(load, change):
     assert load().runs()[0].spec_hash != load(MINIMAL, [change]).runs()[0].spec_hash
@@ -328,6 +339,23 @@ BAD = [
     (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
     (changed(jobs={"recompute": 1.5}), "jobs.recompute: must be true, false, or a number from 0 to 1, not 1.5"),
     (changed(jobs={"processes": 3}), "4 sequences do not split over jobs.processes=3 and micro-batches of 4"),
+    (changed(jobs={"sequence_processes": 2}), "jobs: sequence_processes=2 must divide processes=1"),
+    (
+        changed(jobs={"processes": 16, "sequence_processes": 2}),
+        "split over jobs.processes=16, 2 to a sequence, and micro-batches of 4",
+    ),
+    (
+        changed(jobs={"processes": 3, "sequence_processes": 3}),
+        "jobs.sequence_processes=3 of llama/14k does not divide model.context_length=64: change one of them",
+    ),
+    (
+        changed(jobs={"processes": 4, "sequence_processes": 4}),
+        "n_heads=2 of llama do not split over 4 processes, which exchange heads: change one of them",
+    ),
+    (
+        changed(jobs={"processes": 2, "sequence_processes": 2}, training={"zero_stage": 2}),
+        "in which each waits for the next one's state: take stage 0 or 1",
+    ),
     (changed(training={"precision": "bf61"}), "must be 'fp32' or 'bf16', not 'bf61' (did you mean 'bf16'?)"),
     (changed(training={"betas": [0.9]}), "training.betas: must be two numbers, not 1"),
     (changed(training={"checkpoint_tokens": [512, 256]}), "each larger than the one before"),

@@ -1,0 +1,160 @@
+"""Rows in parts: logits, loss and gradients are those of whole rows in one process. As a program: what the processes of
+a group make of all cases; the first one writes it down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from arch.config import ARCHS, ModelConfig
+from arch.errors import InputError
+from arch.model.lm import LanguageModel, build_model
+from arch.model.sequence import SequenceGroup
+from arch.presets import preset
+from arch.registry import register_pattern
+from scaling.trainer.process import end_with
+
+ROOT = Path(__file__).resolve().parents[3]
+PROCESSES = (2, 4)
+LENGTH, EOT = 48, 3
+TOLERANCE = 1e-11  # of the largest number, fp64
+PATTERNS = {"mixed": ("mamba2", "llama", "hgrn2"), "windowed": ("transformer", "gated_deltanet", "lru")}
+OWN: dict[str, dict[str, Any]] = {"transformer": {"n_kv_heads": 4, "window": 9}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and how it reads: documents apart, a share of its layers computed again, some tokens no targets."""
+
+    arch: str
+    documents: bool = False
+    recompute: float = 0.0
+    masked: bool = False
+
+    def __str__(self) -> str:
+        return "-".join(map(str, astuple(self)))
+
+    def model(self) -> LanguageModel:
+        model = build_model(config_of(self.arch), 0).double().train()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():  # zeros and ones too
+                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+        model.decoder.gradient_checkpointing = self.recompute
+        model.decoder.document_start_id = EOT if self.documents else None
+        return model
+
+    def read_by(self, model: LanguageModel) -> dict[str, Tensor]:
+        """This process's logits, its loss and the parameters' gradients."""
+        tokens = torch.randint(EOT + 1, 67, (2, LENGTH + 1), generator=torch.Generator().manual_seed(2))
+        for row, places in enumerate([[5, 12, 13, 24], [36, 37]]):  # parts of 12 and 24 tokens begin with some
+            tokens[row, places] = EOT
+        targets = tokens[:, 1:].clone()
+        targets[0, : 20 if self.masked else 0] = -100
+        output = model(tokens[:, :-1], targets)
+        assert output.loss is not None
+        output.loss.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        return {"logits": output.logits.detach(), "loss": output.loss.detach()} | gradients
+
+
+CASES = [Case(arch, documents) for arch in (*ARCHS, *PATTERNS) for documents in (False, True)]
+CASES += [Case(arch, recompute=0.5, masked=True) for arch in ("hgrn2", *PATTERNS)]
+
+
+def config_of(arch: str) -> ModelConfig:
+    shape = {"n_heads": 4, "context_length": LENGTH, "chunk_size": 16, "vocab_size": 67}
+    if arch not in PATTERNS:
+        return preset(arch, "14k", **shape | OWN.get(arch, {}))
+    register_pattern(arch, PATTERNS[arch], {kind: OWN[kind] for kind in PATTERNS[arch] if kind in OWN})
+    return preset(arch, "6k", n_layers=6, **shape)
+
+
+@pytest.fixture(scope="module", params=PROCESSES)
+def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("read") / "all.pt"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
+    command += ["-m", "tests.arch.model.test_sequence", str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results: dict[str, Any] = torch.load(path)
+    return results
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_parts_are_read_as_whole_rows(case: Case, read: dict[str, Any]) -> None:
+    expected = case.read_by(case.model())
+    assert read[str(case)].keys() == expected.keys()
+    for name, tensor in expected.items():
+        off = (read[str(case)][name] - tensor).abs().max() / tensor.abs().max()
+        assert off < TOLERANCE, name
+
+
+def test_what_is_not_read_in_parts_is_refused_in_one_line(read: dict[str, Any]) -> None:
+    length, decoding, without_gradient = read["refused"]
+    assert length in {f"rows of 47 tokens do not split into {size} equal parts" for size in PROCESSES}
+    assert decoding == "rows in parts are not decoded: Decoder.split(None) first"
+    assert without_gradient == "a layer's state has no gradient: it cannot read rows in parts"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            config_of("llama").replace(n_heads=2),
+            "n_heads=2 of llama do not split over 4 processes, which exchange heads",
+        ),
+        (config_of("transformer").replace(n_kv_heads=2), "n_kv_heads=2 of transformer do not split over 4 processes"),
+        (config_of("hgrn2").replace(encoder={"n_classes": 2}), "an encoder reads whole rows"),
+    ],
+)
+def test_a_model_that_does_not_split_is_refused(config: ModelConfig, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        config.check_split(4)
+    config_of("hgrn2").replace(n_heads=2).check_split(4)
+
+
+def message_of(call: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as raised:
+        call()
+    return str(raised.value)
+
+
+def main(path: Path) -> int:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    results: dict[str, dict[str, Tensor]] = {}
+    for case in CASES:
+        model, group = case.model(), SequenceGroup()
+        model.decoder.split(group)
+        result = case.read_by(model)
+        parts = [torch.empty_like(result["logits"]) for _ in range(group.size)]
+        dist.all_gather(parts, result.pop("logits").contiguous())
+        for tensor in result.values():
+            dist.all_reduce(tensor)
+        results[str(case)] = {name: tensor / group.size for name, tensor in result.items()}
+        results[str(case)]["logits"] = torch.cat(parts, 1)
+    if not group.rank:
+        ids, x = torch.zeros(1, LENGTH, dtype=torch.int64), torch.ones(1, 1, 1, requires_grad=True)
+        refused = [
+            lambda: model(ids[:, 1:]),
+            lambda: model(ids, use_cache=True),
+            lambda: group.send(x, 0, {"state": ids}),
+        ]
+        torch.save(results | {"refused": list(map(message_of, refused))}, path)
+    return 0
+
+
+if __name__ == "__main__":
+    end_with(lambda: main(Path(sys.argv[1])))
