@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 42  # of the method and of the tables: raise it with every change of either, so that fits are made anew
-REPORT_VERSION = 51  # of the page: raise it with every change of what a report shows, so that it is drawn again
+FIT_VERSION = 43  # of the method and of the tables: raise it with every change of either, so that fits are made anew
+REPORT_VERSION = 52  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
     "evals": "validation",

@@ -19,7 +19,7 @@ from .quantity import PF_DAY
 from .shapes import arch_of
 from .table7 import DATA, STEP_TOKENS, configuration
 
-FITS_SCHEMA = 6  # of fits.json (analysis.fits.study_fits); 6: `fits` is a list of fits of one form
+FITS_SCHEMA = 7  # of fits.json (analysis.fits.study_fits); 7: a group has one fit by an approach
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
@@ -148,7 +148,7 @@ def load_laws(name: str) -> Laws:
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
-        envelopes = {str(fit["group"]): fit for fit in fits["fits"] if _is_envelope(fit, conventions["C"])}
+        envelopes = {str(fit["group"]): fit for fit in fits["fits"] if fit["approach"] == "envelope"}
         archs = {arch: _arch(fit) for arch, fit in envelopes.items()}
         level = fits["intervals"]["level"]
         unit = str(fits["conventions"]["unit_L"])
@@ -162,10 +162,6 @@ def load_laws(name: str) -> Laws:
     if not archs:
         raise InputError(f"--law {path}: has no law ({'; '.join(reasons) or 'no architecture'})")
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)
-
-
-def _is_envelope(fit: dict[str, Any], convention: str) -> bool:
-    return fit["approach"] == "envelope" and bool(fit["conventions"]["C"] == convention)
 
 
 def _arch(fit: dict[str, Any]) -> ArchLaws:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,12 +224,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Fits:
-    """results: what was fitted, group by group, each with its verdict; failed: what could not be fitted; surfaces: by
-    group, the parametric fit behind its result, with its draws."""
+    """results: what was fitted, group by group, each with its verdict; failed: what could not be fitted."""
 
     results: tuple[Fit, ...]
     failed: tuple[NotFitted, ...]
-    surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
 
     def of(self, group: str) -> list[Fit]:
         return [result for result in self.results if result.group == group]
@@ -284,7 +282,7 @@ def fit_groups(
             step = partial(_part, partial(progress, group, CHECKS), place, len(fits))
             verdict = judge(fits[name], fitted, surfaces[group] if name == PARAMETRIC else again[name], step)
             results.append(replace(fits[name], verdict=verdict))
-    return Fits(tuple(results), tuple(failed), surfaces)
+    return Fits(tuple(results), tuple(failed))
 
 
 def _fit_again(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from analysis.fits.fit import NOTHING, Claim, Estimate, Stored
+from analysis.fits.fit import Claim, Estimate, Stored
 
 LOSS, COMPUTE = "loss", "compute"  # losses after equal compute or tokens; compute for the same loss
 BETTER, WORSE, UNDECIDED, UNKNOWN, DISPUTED = "better", "worse", "undecided", "not known", "depends on the measure"
@@ -66,18 +66,6 @@ def _exp(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Crossing(Stored):
-    """The compute [FLOP] at which the fitted laws L_opt(C) of two architectures cross (no value: nowhere near), and the
-    share of the draws that cross."""
-
-    c: Estimate
-    share: float
-
-
-NO_CROSSING = Crossing(NOTHING, 0.0)
-
-
-@dataclass(frozen=True)
 class Pair:
     """All that is known of `other` against `reference`. loss: measured, at equal compute (None: not compared); compute:
     for the same loss at optimal sizes, by the way that compute and size are counted, the study's own first (None: not
@@ -87,7 +75,6 @@ class Pair:
     reference: str
     loss: Comparison | None = None
     compute: dict[str, Comparison | None] = field(default_factory=dict)
-    crossing: Crossing = NO_CROSSING
 
     @property
     def by_count(self) -> str:
@@ -119,7 +106,7 @@ class View(Stored):
     """Architectures compared by their fitted surfaces, with compute and size counted in one way. archs: the one with
     the lowest loss first; range: of the compute that all reached; beyond: a compute outside of it that is compared too
     (None: `beyond_reason`); shared_e: whether they share one E; p_shared_e: the p value of that; compute: of every pair
-    at each compute, with intervals that hold for all of them at once; crossings: of every pair, in their order.
+    at each compute, with intervals that hold for all of them at once.
 
     reason: why there is no comparison ("": there is)."""
 
@@ -130,7 +117,6 @@ class View(Stored):
     shared_e: bool = True
     p_shared_e: float = 1.0
     compute: tuple[Comparison, ...] = ()
-    crossings: tuple[Crossing, ...] = ()
     reason: str = ""
 
     @property
@@ -185,8 +171,4 @@ class Compared(Stored):
     def pair(self, other: str, reference: str, loss: Comparison | None = None, beyond: bool = False) -> Pair:
         """All that is known of two; loss: measured; beyond: at the compute outside of the range in place of its end."""
         compute = {name: view.at(other, reference, beyond) for name, view in self.views.items()}
-        crossing = NO_CROSSING
-        if self.main is not None:
-            each = zip(self.main.pairs, self.main.crossings, strict=True)
-            crossing = next((place for names, place in each if set(names) == {other, reference}), NO_CROSSING)
-        return Pair(other, reference, loss, compute, crossing)
+        return Pair(other, reference, loss, compute)

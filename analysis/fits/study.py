@@ -1,6 +1,5 @@
 """What a study's runs say: the envelope of every architecture and the laws of every other approach with their checks
-and verdicts, what a wrong choice costs, the architectures compared, and what none of this could use. The only place
-where law constants live.
+and verdicts, the architectures compared, and what none of this could use. The only place where law constants live.
 
 The fit stage and the command `scaling fit runs STUDY` give the same numbers: both come from `runs_of_study`.
 Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted
@@ -37,9 +36,8 @@ from analysis.fits.study_fits import (
 )
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
-from analysis.fits.waste import wrong_choices
 from analysis.labels import arch_of, families, point_of
-from analysis.run_table import CONVENTIONS, RunTable
+from analysis.run_table import RunTable
 from arch.amounts import count
 from arch.errors import InputError
 from data.units import loss_unit
@@ -82,12 +80,11 @@ def fit_study(
     every = whole.points | dict(curves)
     envelopes = {result.group: result for result in found.results if result.approach == ENVELOPE}
     alone = [
-        whole.envelope(every[arch], curves_of)
+        fit_envelope(every[arch], curves_of, settings=whole.settings)
         for arch, curves_of in own.items()
         if arch not in envelopes and isinstance(curves_of, Curves)
     ]
     envelopes |= {fit.group: fit for fit in alone}
-    surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
     unit = loss_unit(runs["tokenizer"])
     noise = noises.every
     seed_noise = 0.0 if noise is None else noise.of_runs
@@ -104,7 +101,7 @@ def fit_study(
         },
         settings=settings,
         groups=tuple(_group(runs, arch, whole, own[arch], curves.get(arch)) for arch in own),
-        fits=(*found.results, *alone, *_by_convention(whole, own, every)),
+        fits=(*found.results, *alone),
         # why curves have no envelope stands beside their architecture
         not_fitted=tuple(failed for failed in found.failed if failed.approach != ENVELOPE or settings.is_of_ends),
         intervals=_intervals(noise, settings),
@@ -115,7 +112,6 @@ def fit_study(
         comparisons=tuple(
             compare_study(table, options_of(settings), seed_noise, fits=found.results) if approaches else ()
         ),
-        wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
         inputs=dict(inputs or {}),
@@ -159,33 +155,39 @@ class WholeCurves:
         no_flops = frozenset(name for name, whole in known.items() if isinstance(whole, str))
         return cls(table, settings, no_flops, points, {name: sizes_of(group) for name, group in points.items()})
 
-    def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
-        """By convention, the curve of every size; none under one that has no formula for the architecture."""
+    def curves(self, group: str, convention: str) -> list[SizeCurve]:
+        """Of every size, with C under a convention; none where that has no formula for the architecture."""
         sizes = self.sizes.get(group, [])
         known = self.table.runs.set_index("run_id").loc[[str(size.points.run[size.row]) for size in sizes]]
-        found: dict[str, list[SizeCurve]] = {}
-        for name in CONVENTIONS:
-            per_token = known[f"flops_per_token_{name}"].to_numpy(dtype=float)
-            found[name] = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
-        return found
+        per_token = known[f"flops_per_token_{convention}"].to_numpy(dtype=float)
+        return [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
 
-    def envelopes(self, convention: str | None = None) -> dict[str, Curves | str]:
-        """By group, what its envelope is fitted to with C under a convention (None: that of the settings), or why it
-        has none."""
+    def envelopes(self) -> dict[str, Curves | str]:
+        """By group, what its envelope is fitted to, or why it has none."""
         runs = self.table.runs[self.table.runs["arch"].notna()]
         groups = list(dict.fromkeys(runs.loc[runs["left_out"] == "", "group"]))
         noises, found = self.noises(), dict[str, Curves | str]()
         for group in groups:
-            curves = self.by_convention(group)
             reason = self._unusable(group, sum(arch_of(other) == arch_of(group) for other in groups) > 1)
-            name = convention or self.settings.flops
-            if not reason:
-                if (stretch := _stretches(curves, group, self.settings).get(name)) is not None:
-                    found[group] = Curves(curves[name], stretch, noises.of(group))
-                    continue
-                reason = f"the convention {name} has no formula for it"
-            found[group] = reason
+            found[group] = reason or Curves(
+                self.curves(group, self.settings.flops), self._stretch(group), noises.of(group)
+            )
         return found
+
+    def _stretch(self, group: str) -> tuple[float, float]:
+        """Its range of C: as stated under a convention of its own, the same points of the same runs."""
+        settings = self.settings
+        own, counted = (self.curves(group, name) for name in (settings.range_convention, settings.flops))
+        if arch_of(group) in settings.range:
+            low, high = settings.range[arch_of(group)]
+        else:
+            low = float(np.exp(min(curve.settled_from for curve in own)))
+            high = float(np.exp(max(curve.log_c[-1] for curve in own)))
+        first, last = owner_at_ends(own, (low, high))
+        return (
+            low * counted[first].flops_per_token / own[first].flops_per_token,
+            high * counted[last].flops_per_token / own[last].flops_per_token,
+        )
 
     def _unusable(self, group: str, varied: bool) -> str:
         """Why a group has no laws; "" if it has. varied: whether its architecture has other points on the axes, which
@@ -198,7 +200,7 @@ class WholeCurves:
         ):
             if unknown:
                 return f"the convention fit.{key} = {name} has no formula for it: set fit.{key} to exact"
-        curves = self.by_convention(group)[settings.flops]
+        curves = self.curves(group, settings.flops)
         if not curves and settings.is_of_ends:
             return NO_CURVE
         if not curves or own is None:
@@ -212,12 +214,6 @@ class WholeCurves:
                 f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
             )
         return read_again(self.table, own, settings)
-
-    def envelope(self, points: Points, curves: Curves, convention: str | None = None) -> Fit:
-        """The envelope of a group's points under a convention (None: that of the settings), not judged."""
-        if convention is not None:
-            points = under(points, self.table.runs, convention) or points
-        return fit_envelope(points, curves, settings=self.settings)
 
     def noises(self) -> SeedNoises:
         """Noise between seeds of each other, after warm-up and inside the architecture's range. Seeds of two sizes that
@@ -239,17 +235,6 @@ class WholeCurves:
         every = [(group, size) for group, sizes in self.sizes.items() for size in sizes]
         found = [(group, str(size.points.size[size.row]), size.unpaired()) for group, size in every]
         return [NotPaired(group, name, tuple(runs)) for group, name, runs in found if runs]
-
-
-def _by_convention(whole: WholeCurves, own: Mapping[str, Curves | str], points: Mapping[str, Points]) -> list[Fit]:
-    """The envelopes under the conventions that are not the study's."""
-    return [
-        whole.envelope(points[arch], curves, name)
-        for name in CONVENTIONS
-        if name != whole.settings.flops
-        for arch, curves in whole.envelopes(name).items()
-        if isinstance(curves, Curves) and isinstance(own[arch], Curves)
-    ]
 
 
 def _text_orders(runs: pd.DataFrame) -> list[str]:
@@ -290,32 +275,13 @@ def _needed(settings: FitSettings) -> str:
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
-def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:
-    """The range of C by convention: as stated under its own, the same points of the same runs elsewhere."""
-    own = curves[settings.range_convention]
-    if arch_of(arch) in settings.range:
-        low, high = settings.range[arch_of(arch)]
-    else:
-        low = float(np.exp(min(c.settled_from for c in own)))
-        high = float(np.exp(max(c.log_c[-1] for c in own)))
-    first, last = owner_at_ends(own, (low, high))
-    return {
-        name: (
-            low * others[first].flops_per_token / own[first].flops_per_token,
-            high * others[last].flops_per_token / own[last].flops_per_token,
-        )
-        for name, others in curves.items()
-        if others
-    }
-
-
 def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str, ends: Points | None) -> Group:
     """ends: the group's points, which of decayed losses are the ends of its runs."""
     settings, sizes = whole.settings, whole.sizes.get(arch, [])
     mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
     ids = {run for size in sizes for run in size.runs}
     known_sizes = [
-        SizeOf(curve.size, int(curve.n_params), curve.n_seeds) for curve in whole.by_convention(arch)[settings.flops]
+        SizeOf(curve.size, int(curve.n_params), curve.n_seeds) for curve in whole.curves(arch, settings.flops)
     ]
     if settings.is_of_ends and ends is not None:
         ids, known_sizes, own = set(map(str, ends.run)), _sizes_of_ends(ends), ""

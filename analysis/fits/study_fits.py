@@ -144,33 +144,14 @@ class Variants:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A factor of N_opt, or a share of the loss, and the share of the compute that it wastes."""
-
-    amount: float
-    share: Estimate
-
-
-@dataclass(frozen=True)
-class WrongChoices:
-    """What a wrong size (factors of N_opt) or too high a loss (shares of it, as a wrong learning rate makes it) wastes
-    of a compute of `c` [FLOP]."""
-
-    c: float
-    sizes: tuple[Choice, ...]
-    losses: tuple[Choice, ...]
-
-
-@dataclass(frozen=True)
 class StudyFits(Stored):
     """All that a study's fit stage finds.
 
     inputs_hash: of settings and files; inputs: sha256 of each run's metrics. conventions: C, N and L by name, and their
-    units. groups: what was fitted together; fits: by every approach under the study's convention, and the envelope
-    under the others; not_fitted: with reasons. points: which phase of the learning rate is fitted (None: no rate
-    decays). intervals, seed_noise, not_paired: of the envelopes.
-    verdicts: the lowest losses, for each point of the axes. left_out: runs that no group is fitted to; skipped: of
-    which rows are left out; both with reasons. The rest: analysis.fits.study has what each part is.
+    units. groups: what was fitted together; fits: by every approach; not_fitted: with reasons. points: which phase of
+    the learning rate is fitted (None: no rate decays). intervals, seed_noise, not_paired: of the envelopes. verdicts:
+    the lowest losses, for each point of the axes. left_out: runs that no group is fitted to; skipped: of which rows are
+    left out; both with reasons. The rest: analysis.fits.study has what each part is.
     """
 
     schema: int
@@ -187,7 +168,6 @@ class StudyFits(Stored):
     verdicts: tuple[LowestLoss, ...]
     points: dict[str, Any] | None = None
     comparisons: tuple[Compared, ...] = ()
-    wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
     downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
@@ -208,7 +188,7 @@ class StudyFits(Stored):
 
     @property
     def laws(self) -> list[Fit]:
-        """The fits with a verdict: of each group by every approach, under the study's convention."""
+        """The fits with a verdict: of each group by every approach."""
         return [fit for fit in self.fits if fit.verdict is not None]
 
     def of(self, group: str) -> list[Fit]:
@@ -219,11 +199,9 @@ class StudyFits(Stored):
         """Of a group by an approach; None where it is not fitted."""
         return next((fit for fit in self.of(group) if fit.approach == approach), None)
 
-    def envelope(self, group: str, convention: str | None = None) -> Fit | None:
-        """The envelope of a group with C under a convention (None: the study's); None where it has none."""
-        named = convention or self.conventions["C"]
-        mine = (fit for fit in self.fits if (fit.group, fit.approach) == (group, ENVELOPE))
-        return next((fit for fit in mine if fit.conventions["C"] == named), None)
+    def envelope(self, group: str) -> Fit | None:
+        """The envelope of a group, judged or not; None where it has none."""
+        return next((fit for fit in self.fits if (fit.group, fit.approach) == (group, ENVELOPE)), None)
 
     @property
     def unit(self) -> str:

@@ -24,7 +24,6 @@ from analysis.report.section import Section, Table
 from analysis.report.variants import is_of_variants, variant_lines
 from analysis.report.words import (
     believed,
-    crossing_cell,
     family_name,
     listed,
     loss_of,
@@ -332,7 +331,7 @@ def comparison_table(comparison: Compared, losses: LowestLoss | None = None, nam
         if view.beyond is None:  # nothing is said there
             claims[FAR] = None
         row |= {head: _ranking_cell(claim) for head, claim in claims.items()}
-        rows.append(row | {VERDICT: _verdict_cell(pair), "laws cross at C (FLOP)": crossing_cell(pair.crossing)})
+        rows.append(row | {VERDICT: _verdict_cell(pair)})
     return Table(name, rows, brief=("pair", SAME_LOSS, VERDICT, *RANKINGS))
 
 

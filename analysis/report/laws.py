@@ -4,13 +4,13 @@ them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.fit import D_OPT, FAILED, L_OPT, N_OPT, Check, Estimate, Fit, Law
-from analysis.fits.study_fits import StudyFits, WrongChoices
-from analysis.pages.cells import number, shown
+from analysis.fits.study_fits import StudyFits
+from analysis.pages.cells import shown
 from analysis.report.section import Section, Table
 from analysis.report.words import NAMES, NOT_IDENTIFIED, believed, exponent, listed, optimum_cells, size_of
 
@@ -23,11 +23,6 @@ FAILURES = {  # of the checks of analysis.fits.verdicts
     "stable": "the optimum changes too much when one size is left out",
 }
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
-WASTE = (
-    "Of the largest compute of each architecture, by its fitted surface: what a model of another size than the optimal "
-    "one wastes, and what a loss wastes that is higher than it need be, as a wrong learning rate makes it. Intervals "
-    "are in fits.json."
-)
 
 
 def reach(law: Fit) -> float:
@@ -125,18 +120,6 @@ def laws_section(fits: StudyFits) -> Section:
     )
 
 
-def choices_section(fits: StudyFits) -> Section:
-    choices, doubts = fits.wrong_choices, [name_of(group) for group in doubted(fits, "parametric")]
-    return Section(
-        "What a wrong choice costs",
-        [WASTE] if choices else [],
-        tables=[Table("choices", choice_rows(choices))],
-        notes=[f"Not to be relied on, as the surface is not believed: {', '.join(doubts)}."]
-        if doubts and choices
-        else [],
-    )
-
-
 def approach_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row an architecture and approach: exponent, optima at some computes with intervals, and the verdict."""
     return [
@@ -174,16 +157,6 @@ def check_rows(fits: StudyFits) -> list[dict[str, str]]:
             head["N_opt at"] = f"{power_of_ten(claim.c)} FLOP"
             rows.append(head | {check.name: f"{check.state}: {check.words}" for check in claim.checks})
     return rows
-
-
-def choice_rows(choices: Mapping[str, WrongChoices]) -> list[dict[str, str]]:
-    """A row an architecture: the share of its largest compute that a wrong size or a higher loss wastes."""
-    return [
-        {"architecture": name_of(arch), "at C (FLOP)": number(power_of_ten(choice.c), choice.c)}
-        | {f"{size.amount:g} N_opt": shown(size.share.value, ".1%") for size in choice.sizes}
-        | {f"loss {loss.amount:.1%} higher": shown(loss.share.value, ".1%") for loss in choice.losses}
-        for arch, choice in choices.items()
-    ]
 
 
 def envelope_section(fits: StudyFits) -> Section:

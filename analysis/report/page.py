@@ -23,7 +23,7 @@ from analysis.report.accuracy import accuracy_section
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
 from analysis.report.figures import figure_one, tokens_figure, validation_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
-from analysis.report.laws import choices_section, envelope_section, laws_section
+from analysis.report.laws import envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
 from analysis.report.runs import checkpoints_table, contamination_section, corpus_section, runs_section, unused_lines
 from analysis.report.section import Page, Rows, Section, pairs
@@ -103,8 +103,6 @@ def sections_of(study: Study) -> Iterator[Section]:
     yield accuracy_section(study.accuracies)
     if fits.downstream:
         yield from task_sections(fits.downstream, fits.conventions)
-    if not is_of_variants(fits):
-        yield choices_section(fits)
     yield runs_section(fits, study.tables, study.costs)
     yield corpus_section(study.corpus)
     yield contamination_section(study.contamination, study.tasks, study.name)

@@ -9,7 +9,7 @@ from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.fit import Estimate, Fit
 from analysis.fits.noise import NoisePart, SeedNoise, degrees_text
-from analysis.fits.pairwise import Comparison, Crossing
+from analysis.fits.pairwise import Comparison
 from analysis.pages.cells import Number, number, shown
 from arch.amounts import count
 
@@ -86,17 +86,6 @@ def times_cell(compared: Comparison | None) -> str:
         return number(f"{value:.3g} times", value)
     low, high = ("∞" if math.isinf(end) else f"{end:.3g}" for end in ends)
     return number(f"{value:.3g} times [{low}, {high}]", value, ends)
-
-
-def crossing_cell(crossing: Crossing) -> str:
-    """The compute at which two laws cross."""
-    c = crossing.c
-    if c.value is None:
-        return "nowhere near"
-    if c.ends is None:
-        note = f"in {crossing.share:.0%} of draws"
-        return number(f"{power_of_ten(c.value)} ({note})", c.value, note=note)
-    return number(f"{power_of_ten(c.value)} [{power_of_ten(c.ends[0])}, {power_of_ten(c.ends[1])}]", c.value, c.ends)
 
 
 def family_name(at: str) -> str:

@@ -17,7 +17,6 @@ from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import BETTER, WORSE, Compared, Comparison
 
 Json = dict[str, Any]
-CONVENTIONS = ("exact", "paper", "6nd")
 REPORT_TABLES = ("losses", "approaches", "comparison")
 
 
@@ -42,22 +41,12 @@ def results(answer: Json) -> Iterator[Reading]:
 
 def stage(fits: Json) -> Iterator[Reading]:
     """Of `scaling fit study`: fits.json."""
-    own = fits["conventions"]["C"]
-    envelopes = [fit for fit in fits["fits"] if fit["approach"] == "envelope"]
-    known = {fit["group"]: fit for fit in envelopes if fit["conventions"]["C"] == own}
+    known = {fit["group"]: fit for fit in fits["fits"] if fit["approach"] == "envelope"}
     for group in fits["groups"]:
         yield from _envelope(group, known.get(group["name"]))
-    for convention in CONVENTIONS:
-        for fit in envelopes:
-            if fit["conventions"]["C"] == convention:
-                for name in ("L_opt", "N_opt", "D_opt"):
-                    yield from _power_law(f"envelope, C {convention}", fit["group"], _law(fit["laws"], name))
     yield from _laws(fit for fit in fits["fits"] if fit["verdict"])
     yield from _refused(fits["not_fitted"])
     yield from _comparisons(fits["comparisons"])
-    for group, wrong in fits["wrong_choices"].items():
-        for row in wrong["sizes"]:
-            yield _estimate("wrong choice", group, f"compute lost at {row['amount']:g} N_opt", row["share"])
     seeds = fits["seed_noise"] or {}
     yield Reading("noise", "", "s between seeds, log loss", seeds.get("s"))
     yield Reading("noise", "", "df between seeds", seeds.get("df"))
@@ -249,9 +238,6 @@ def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
                 who, gain = f"{one.other} against {one.reference}, {name}", one.against(one.other).ratio
                 ends = gain.interval or (None, None)
                 yield Reading("comparison", who, f"gain at {one.at:.6g} FLOP", gain.value, *ends)
-            for (other, reference), crossing in zip(view.pairs, view.crossings, strict=True):
-                who, c = f"{other} against {reference}, {name}", crossing.c
-                yield Reading("comparison", who, "C of crossing", c.value, c.low, c.high)
         for other, reference in comparison.pairs:
             for beyond in (False, True):
                 who = f"{other} against {reference}{', beyond' if beyond else ''}"

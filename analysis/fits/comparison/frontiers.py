@@ -1,7 +1,7 @@
 """Which architecture needs less compute for the same loss, by how much, and how sure that is.
 
 Surfaces are fitted jointly, their noise is paired (module joint), and everything is read off the draws along the
-optimal frontiers: compute for the same loss, the compute at which two laws cross, who is best at a budget.
+optimal frontiers: compute for the same loss, and who is best at a budget.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 from analysis.fits.comparison.joint import Fitted, Together, draw, fit_paired, gather, p_value_of_one_e
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.draws import quantiles
-from analysis.fits.fit import NOTHING, Estimate
-from analysis.fits.pairwise import COMPUTE, Comparison, Crossing, View, compared
+from analysis.fits.pairwise import COMPUTE, Comparison, View, compared
 from analysis.fits.points import Points
 from analysis.fits.surface import Surface
 from arch.amounts import flop
@@ -32,7 +31,6 @@ NO_E_REASON = (
     "the fit wants no irreducible loss (E = 0): these losses are too far from their floor to tell where it is, so "
     "beyond the range of compute nothing is said"
 )
-AROUND, N_GRID = 100.0, 41  # crossings are looked for from a hundredth of the range to a hundred times it
 NEVER = "some draws never reach the loss"
 Views = Mapping[str, Sequence[Points] | str]  # by the name of a way of counting, the groups, or why there are none
 
@@ -66,11 +64,10 @@ class Frontiers:
         least = float(self.points.data.loss.min() * self.points.data.unit)
         return any(float(surface.E[0]) < NO_E * least for surface in self.surfaces.values())
 
-    def l_opt(self, name: str, c: float | np.ndarray) -> np.ndarray:
-        """Along the optimal frontier of an architecture: [1 + r], or [1 + r, k] for k budgets."""
-        surface = self.surfaces[name] if np.ndim(c) == 0 else self.surfaces[name].column()
+    def l_opt(self, name: str, c: float) -> np.ndarray:
+        """Along the optimal frontier of an architecture [1 + r]."""
         with np.errstate(all="ignore"):  # of draws that did not end well
-            return np.asarray(surface.l_opt(c, self.costs[name]))
+            return np.asarray(self.surfaces[name].l_opt(c, self.costs[name]))
 
     def log_gain(self, reference: str, other: str, loss: float) -> np.ndarray:
         """log C_ref(L) - log C_other(L) [1 + r], the least computes whose optimum has the loss: above 0 where `other`
@@ -150,8 +147,6 @@ def view_of(frontiers: Frontiers) -> View:
     budgets = [low, *np.geomspace(low, high, N_PLACES)[1:-1].tolist(), high, *([] if floored else [BEYOND * high])]
     names = sorted(frontiers.points.names, key=lambda name: float(frontiers.l_opt(name, high)[0]))
     pairs = list(combinations(names, 2))
-    grid = np.geomspace(low, high, N_GRID) if floored else np.geomspace(low / AROUND, high * AROUND, N_GRID)
-    along = {name: frontiers.l_opt(name, grid) for name in names}
     return View(
         archs=tuple(names),
         range=(low, high),
@@ -160,7 +155,6 @@ def view_of(frontiers: Frontiers) -> View:
         shared_e=frontiers.fitted.shared,
         p_shared_e=frontiers.p_one_e,
         compute=tuple(_for_the_same_loss(frontiers, pairs, budgets)),
-        crossings=tuple(_crossing(frontiers, grid, along[best] - along[other]) for best, other in pairs),
     )
 
 
@@ -181,20 +175,3 @@ def _for_the_same_loss(
         else compared(other, best, COMPUTE, c, -gain, (-gain - half[i], -gain + half[i]))
         for i, (((best, other), c), gain) in enumerate(zip(places, own.tolist(), strict=True))
     ]
-
-
-def _crossing(frontiers: Frontiers, grid: np.ndarray, away: np.ndarray) -> Crossing:
-    """The largest compute at which two laws of L_opt(C) cross, from their difference away [1 + r, k] at k budgets. An
-    interval only where nearly all draws cross."""
-    at = np.log(grid)
-    turns = np.sign(away[:, 1:]) != np.sign(away[:, :-1])
-    last = len(at) - 2 - turns[:, ::-1].argmax(1)
-    rank = np.arange(len(away))
-    before, after = away[rank, last], away[rank, last + 1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        where = np.where(turns.any(1), at[last] + (at[1] - at[0]) * before / (before - after), np.nan)
-    share = float(np.isfinite(where[1:][frontiers.fine[1:]]).mean())
-    if not np.isfinite(where[0]):
-        return Crossing(NOTHING, share)
-    ends = frontiers.interval(where) if share >= frontiers.level else None
-    return Crossing(Estimate.of(float(np.exp(where[0])), None if ends is None else np.exp(ends).tolist()), share)

@@ -134,7 +134,7 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     assert [group.runs for group in noise.groups] == [
         tuple(f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)) for name in ("short", "long")
     ]
-    (curve,) = read.by_convention("tnl")["6nd"]
+    (curve,) = read.curves("tnl", "6nd")
     assert curve.n_seeds == 2 and np.exp(curve.log_c[-1]) > 6 * 55_000 * 580_000
     of_points = seed_noise_of(list(prepare(whole, points="curves").groups.values()))
     assert of_points.df == 2 and of_points.s == pytest.approx(noise.s, rel=1e-3)
@@ -225,7 +225,7 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     read = WholeCurves.of(tables, SETTINGS)
     noise = read.noises().every
     assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
-    assert read.by_convention("tnl")["6nd"][0].n_seeds == 2
+    assert read.curves("tnl", "6nd")[0].n_seeds == 2
     points = prepare(replace(tables, name="s", settings=SETTINGS), points="curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
     one = replace(tables, runs=tables.runs.assign(trunk="a"))
@@ -254,5 +254,5 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
 def test_sizes_are_the_studys(tmp_path):
     for name in SIZES:
         write(tmp_path / "s", (0.0,), size=name)
-    curves = WholeCurves.of(load_tables(tmp_path / "s"), SETTINGS).by_convention("tnl")["6nd"]
+    curves = WholeCurves.of(load_tables(tmp_path / "s"), SETTINGS).curves("tnl", "6nd")
     assert [curve.size for curve in curves] == list(SIZES)

@@ -196,8 +196,9 @@ def test_a_range_that_no_curve_reaches_is_told(tmp_path: Path) -> None:
 def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path) -> None:
     """Here paper = 7/6 of exact: exponents agree, ranges differ by 7/6."""
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS)
-    fits = envelopes_of(load_tables(tmp_path, runs), settings())
-    exact, paper = (fits.envelope("tnl", name) for name in ("exact", "paper"))
+    tables = load_tables(tmp_path, runs)
+    fits, papers = envelopes_of(tables, settings()), envelopes_of(tables, settings(flops="paper", range_flops="exact"))
+    exact, paper = fits.envelope("tnl"), papers.envelope("tnl")
     assert np.array(paper.range) == pytest.approx(np.array(exact.range) * 7 / 6)
     assert paper.a.value == pytest.approx(exact.a.value)
     assert fits.conventions["C"] == "exact"
@@ -228,14 +229,7 @@ def test_an_architecture_whose_flop_are_unknown_is_left_out_with_the_reason(tmp_
 def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: Path) -> None:
     runs = without_formula(tmp_path, "paper")
     fits = envelopes_of(load_tables(tmp_path, runs), settings())
-    assert sorted((fit.conventions["C"], fit.group) for fit in fits.fits) == [
-        ("6nd", "llama"),
-        ("6nd", "tnl"),
-        ("exact", "llama"),
-        ("exact", "tnl"),
-        ("paper", "llama"),
-    ]
-    json.dumps(fits.to_dict(), allow_nan=False)
+    assert sorted(fit.group for fit in fits.fits) == ["llama", "tnl"]
     fits = envelopes_of(load_tables(tmp_path, runs), settings(flops="paper"))
     assert fits.group("llama").fitted
     assert "fit.flops = paper has no formula for it" in fits.group("tnl").reason

@@ -10,7 +10,6 @@ from analysis.fits.cost import Cost, six_nd
 from analysis.fits.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, Data, Joint
 from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES, fit_surfaces
 from analysis.fits.surface import Surface, effective
-from analysis.fits.waste import of_loss, of_runs, of_sizes
 from arch.errors import InputError
 
 from .cases import SURFACES, grid, params
@@ -168,21 +167,6 @@ def test_nothing_repeated_is_the_plain_form():
     assert np.isinf(fit.surface.r_d).all() and fit.at_bound[0, 2] and not fit.unidentified.any()
     plain = fit_surfaces(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
     assert params(fit.surface) == pytest.approx(params(plain.surface), rel=1e-5)
-
-
-def test_the_optimum_wastes_nothing_and_a_wrong_size_does():
-    n, d = CHINCHILLA.n_opt(1e20), CHINCHILLA.d_opt(1e20)
-    assert of_runs(CHINCHILLA, n, d, six_nd()) == pytest.approx(0, abs=1e-9)
-    factors = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-    wasted = of_sizes(CHINCHILLA, 1e20, factors, six_nd())
-    # by brute force: the least budget on a fine grid whose best loss is no worse
-    budgets = np.geomspace(1e19, 1e20, 20001)
-    losses = CHINCHILLA.loss(factors * n, 1e20 / (6 * factors * n))
-    least = budgets[(CHINCHILLA.l_opt(budgets) <= losses[:, None]).argmax(1)]
-    assert wasted == pytest.approx(1 - least / 1e20, abs=2e-4)
-    lost = CHINCHILLA.l_opt(5e19) - CHINCHILLA.l_opt(1e20)
-    assert of_loss(CHINCHILLA, 1e20, lost, six_nd()) == pytest.approx(0.5)
-    assert of_loss(CHINCHILLA, 1e20, 0.0, six_nd()) == pytest.approx(0, abs=1e-9)
 
 
 @COSTS

@@ -5,7 +5,7 @@ import pytest
 from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import BETTER, LOSS, UNDECIDED, WORSE, Compared, Comparison, View
-from analysis.fits.study_fits import Choice, LossOf, LowestLoss, WrongChoices
+from analysis.fits.study_fits import LossOf, LowestLoss
 from analysis.report.comparison import (
     comparison_figure,
     comparison_notes,
@@ -13,7 +13,6 @@ from analysis.report.comparison import (
     losses_table,
     study_lines,
 )
-from analysis.report.laws import choices_section
 
 from ..fits.built import fit_of, study_of
 from ..fits.comparison.worlds import NEAR, ONE, study
@@ -36,7 +35,6 @@ def test_rows_say_how_much_compute_the_others_need(compared):
     assert cell == f"{cell.value:.3g} times [{cell.ends[0]:.3g}, {cell.ends[1]:.3g}]"
     assert worse["at ten times that compute"].value > 1
     assert (worse["verdict"], alike["verdict"]) == (WORSE, UNDECIDED)
-    assert worse["laws cross at C (FLOP)"] == "nowhere near"
     none = Compared(reason="a comparison needs two architectures")
     assert comparison_table(none).rows == [] and comparison_figure(none, {"C": "6nd"}) is None
     (note,) = comparison_notes(none, 0.95)
@@ -109,14 +107,3 @@ def test_notes_say_what_was_done_and_what_is_missing(compared):
     view = View(compared.main.archs, compared.main.range, beyond_reason="no floor", shared_e=False)
     text = " ".join(comparison_notes(Compared("", {"C 6nd": view, "C s": View(reason="no speed")}), 0.95))
     assert "an E of its own" in text and "FLOP: no floor." in text and text.endswith("Without: C s (no speed).")
-
-
-def test_what_a_wrong_choice_costs_is_doubted_where_the_surface_is():
-    choices = {"llama": WrongChoices(1e12, (Choice(0.5, Estimate(0.03)),), ())}
-    of = (("llama", "parametric", 0), ("tnl", "parametric", 1), ("tnl", "isoflop", 0))
-    laws = [fit_of(approach, reach, group=group) for group, approach, reach in of]
-    section = choices_section(study_of(*laws, wrong_choices=choices))
-    assert section.tables[0].rows[0]["0.5 N_opt"] == "3.0%"
-    assert section.notes == ["Not to be relied on, as the surface is not believed: LLaMA."]
-    assert choices_section(study_of(*laws[1:], wrong_choices=choices)).notes == []
-    assert not choices_section(study_of(*laws)).has_text

@@ -23,7 +23,7 @@ from .drawn_study import write_study
 ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
 REPLICATES = 60  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; losses over tokens, comparison, held-out loss, benchmarks, tasks
-PARTS = {"losses", "approaches", "checks", "comparison", "choices"}
+PARTS = {"losses", "approaches", "checks", "comparison"}
 PARTS |= {"benchmarks", "scores", "envelope", "runs"}
 PARTS |= {"training", "corpus", "provenance", "checkpoints"}
 PHONE, WINDOW = 390, 1300
@@ -71,7 +71,6 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
         "times HGRN2",
         "The optimal size by three approaches, and whether to believe it",
         "What the verdicts rest on",
-        "What a wrong choice costs",
     ):
         assert text in html, text
     assert "nats/byte" in html and "nats/token" not in html and "nats a token" not in html  # a corpus of bytes
