@@ -68,8 +68,8 @@ class Loader:
 
     `epochs` is how many passes over the windows of each part are allowed; a fraction allows part of one. `parts` are
     those of a mixture (Corpus.parts); None: all tokens are one. `share`: only so much of every part is read, the first
-    windows of the order of its first epoch. draw: reads the windows, in so many `processes` of
-    its own (1: in this one); None: they are read as they are.
+    windows of the order of its first epoch. draw: reads the windows, in so many `processes`
+    beside this one (1: in it); None: they are read as they are.
 
     Raises InputError: no whole window in a part; sizes or epochs not positive.
     """
