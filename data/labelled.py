@@ -155,6 +155,10 @@ class LabelledSet:
             self.facts = Facts(**facts | {"image": facts["image"] and tuple(facts["image"])})
         self.facts.check(self.directory)
 
+    def __reduce__(self) -> tuple[type[LabelledSet], tuple[Path]]:
+        """A copy in another process opens the files itself."""
+        return LabelledSet, (self.directory,)
+
     @property
     def fingerprint(self) -> str:
         """What identifies the set: its facts and its files."""

@@ -12,13 +12,14 @@ Of a mixture every source has windows, a permutation and epochs of its own; data
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from arch.amounts import counted
 from arch.errors import InputError
+from data.ahead import ahead
 from data.mixture import Assignment, Part, whole
 from data.shards import Tokens
 from data.share import allowed_windows, windows_read
@@ -67,7 +68,8 @@ class Loader:
 
     `epochs` is how many passes over the windows of each part are allowed; a fraction allows part of one. `parts` are
     those of a mixture (Corpus.parts); None: all tokens are one. `share`: only so much of every part is read, the first
-    windows of the order of its first epoch. draw: reads the windows; None: they are read as they are.
+    windows of the order of its first epoch. draw: reads the windows, in so many `processes`
+    beside this one (1: in it); None: they are read as they are.
 
     Raises InputError: no whole window in a part; sizes or epochs not positive.
     """
@@ -82,13 +84,15 @@ class Loader:
         parts: Sequence[Part] | None = None,
         share: Fraction = Fraction(1),
         draw: Draw | None = None,
+        processes: int = 1,
     ) -> None:
         if context_length <= 0 or batch_rows <= 0:
             raise InputError(f"loader: context_length {context_length} and batch_rows {batch_rows} must be positive")
         if not 0 < epochs < float("inf"):
             raise InputError(f"corpus.epochs: {epochs} is not a positive number of passes over the text")
         self.tokens, self.context_length, self.batch_rows, self.seed = tokens, context_length, batch_rows, seed
-        self.epochs, self.draw = epochs, draw
+        self.epochs, self.draw, self.processes = epochs, draw, processes
+        self._drawn: tuple[object, Iterator[np.ndarray]] = (None, iter(()))  # a step and rows; parts of them and later
         self.parts = list(parts) if parts is not None else whole(len(tokens))
         self._assignment = Assignment([part.weight for part in self.parts])
         self._there = [part.n_windows(context_length) for part in self.parts]
@@ -162,9 +166,23 @@ class Loader:
         Raises InputError where the step is outside the allowance.
         """
         if self.draw is not None:
-            return self.draw(self.starts(step), step, rows)
+            return self._draw(self.draw, step, rows)
         starts, t = self.starts(step, rows), self.context_length
         batch = np.empty((len(starts), t + 1), dtype=np.int64)
         for row, start in zip(batch, starts.tolist(), strict=True):
             row[:] = self.tokens[start : start + t + 1]
         return batch
+
+    def _draw(self, draw: Draw, step: int, rows: slice | None) -> np.ndarray:
+        """The rows of a step, of which processes draw a part each, and those of the next steps meanwhile."""
+        if self.processes == 1:
+            return draw(self.starts(step), step, rows)
+        chosen = range(self.batch_rows)[rows or slice(None)]
+        size = 2 * -(-len(chosen) // (2 * self.processes))  # of whole pairs, which are drawn together
+        parts = [slice(chosen[i], chosen[min(i + size, len(chosen)) - 1] + 1) for i in range(0, len(chosen), size)]
+        expected, drawn = self._drawn
+        if expected != (step, chosen):
+            steps = range(step, self.steps_available)
+            drawn = ahead(draw, ((self.starts(at), at, part) for at in steps for part in parts), self.processes)
+        self._drawn = ((step + 1, chosen), drawn)
+        return np.concatenate([next(drawn) for _ in parts])

@@ -95,7 +95,8 @@ class Training(Section):
     zero_stage: Annotated[Index, Field(le=3)] = 0
     """DeepSpeed's ZeRO stage: 0 shares nothing, 1 the optimizer's state, 2 the gradients too, 3 the parameters too."""
     threads: Parallel = 1
-    """CPU threads of each process; the number changes rounding, so it is part of the run."""
+    """CPU threads of each process; the number changes rounding, so it is part of the run. As many further processes
+    draw augmented images, from 2 on."""
     max_steps: Count | None = None
     """Stop after this many steps, for trials."""
     log_every: Count = 1

@@ -94,7 +94,7 @@ class Trainer:
         shape = (config.context_length, batch_rows, run.seed, run.corpus.epochs)
         augment = run.corpus.augment
         draw = corpus.drawn(None if augment is None else Augmentation(**augment.model_dump()), run.seed)
-        self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share, draw)
+        self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share, draw, self.training.threads)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer  # a missing rank file is an error here, not at the first checkpoint
         refuse_another(self.tokenizer, str(rundir.record().get("tokenizer_identity")), f"{rundir.path}: the run")

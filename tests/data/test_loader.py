@@ -109,3 +109,21 @@ def test_allowance() -> None:
 def test_bad_sizes(length: int, context: int, rows: int, epochs: float) -> None:
     with pytest.raises(InputError):
         Loader(np.zeros(length, np.uint16), context, rows, 0, epochs)
+
+
+def doubled(starts, step, rows):
+    """A Draw that tells what it was called with."""
+    if step == 22:
+        raise InputError("the last step")
+    chosen = starts[rows or slice(None)]
+    return np.stack([chosen, np.full_like(chosen, step), 2 * chosen], axis=1)
+
+
+def test_processes_draw_the_same_rows_in_the_same_order():
+    """Steps of all rows, then others of an odd number of rows, as of a rank, up to one that cannot be drawn."""
+    tokens = np.zeros(401, np.uint16)
+    alone, several = (Loader(tokens, 4, 9, seed=1, epochs=2.1, draw=doubled, processes=n) for n in (1, 2))
+    for step, rows in ((3, None), (4, None), (20, slice(4, 9)), (21, slice(4, 9))):
+        assert (several.batch(step, rows) == alone.batch(step, rows)).all()
+    with pytest.raises(InputError, match=r"^the last step$"):
+        several.batch(22, slice(4, 9))
