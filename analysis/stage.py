@@ -186,11 +186,13 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
 
 
 def accuracies(study: StudySpec, runs: pd.DataFrame, source: Source) -> list[dict[str, str]]:
-    """The accuracies of the study's classifiers, beside published ones; empty where none was evaluated."""
-    from analysis.report.accuracy import accuracy_rows
+    """The accuracies of the study's classifiers, or perplexities by the last task of these that it names, beside
+    published ones; empty where none was evaluated."""
+    from analysis.report.accuracy import CLASSIFY, accuracy_rows
 
-    split = str(study.evaluation.settings.get("classify", {}).get("split", "test"))
-    return accuracy_rows(runs, source.scores(), study.evaluation.published, split)
+    split, published = study.evaluation.settings.get(CLASSIFY, {}).get("split", "test"), study.evaluation.published
+    of_text = [task for task in study.evaluation.tasks or [] if published and task.startswith("perplexity")]
+    return accuracy_rows(runs, source.scores(), published, str(split), [CLASSIFY, *of_text][-1])
 
 
 def read_tables(results: Path) -> RunTable:

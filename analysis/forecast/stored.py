@@ -77,7 +77,7 @@ class Program(_Part):
 
 
 class HeldOutText(_Part):
-    """The held-out text that losses are read on; sha256: of its shards' files."""
+    """The held-out text that losses are read on; sha256: of its shards' files, or a labelled set's."""
 
     tokens: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Test accuracies of classifiers by what was trained, over seeds, beside published ones."""
+"""Test accuracies of classifiers, or perplexities of a text, by what was trained, over seeds, beside published ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from analysis.report.section import Rows, Section, Table
 if TYPE_CHECKING:
     import pandas as pd
 
+CLASSIFY = "classify"  # the task of accuracies
 NOTE = (
     "Of each run's last checkpoint on the whole split. The standard error is over seeds: of the mean, where there "
     "are several; a single run's, over the split's examples, stands in the section on benchmarks."
@@ -19,16 +20,33 @@ NOTE = (
 
 
 def accuracy_rows(
-    runs: pd.DataFrame, scores: pd.DataFrame | None, published: Mapping[str, float], split: str
+    runs: pd.DataFrame,
+    scores: pd.DataFrame | None,
+    published: Mapping[str, float],
+    split: str,
+    task: str = CLASSIFY,
 ) -> list[dict[str, str]]:
-    """A row for the runs that differ by their seed alone: mean accuracy and its standard error, in percent, with the
-    number that `published` has by the architecture's name; then a row for each of its other names. runs, scores: as
-    RunTable.runs and results/evals.parquet have them; split: that the scores are of. No rows where no
-    classifier was evaluated."""
-    if scores is None or (scores := scores[(scores["task"] == "classify") & (scores["metric"] == "acc")]).empty:
+    """A row for the runs that differ by their seed alone: mean accuracy and its standard error, in percent, or those of
+    the perplexity a token by a task `perplexity-NAME`, with the number that `published` has by the architecture's name;
+    then a row for each of its other names. runs, scores: as RunTable.runs and results/evals.parquet have them; split:
+    that accuracies are of. No rows where nothing was evaluated."""
+    metric, unit, factor = ("acc", ", %", 100) if task == CLASSIFY else ("perplexity", "", 1)
+    column = f"{split} accuracy{unit}" if task == CLASSIFY else task
+    if scores is None or (scores := scores[(scores["task"] == task) & (scores["metric"] == metric)]).empty:
         return []
+
+    def row(model: str, kind: str, seeds: str, value: str, error: float | None, known: float | None) -> dict[str, str]:
+        return {
+            "model": model,
+            "runs": kind,
+            "seeds": seeds,
+            column: value,
+            "standard error": "-" if error is None else f"{error:.2f}",
+            f"published{unit}": "-" if known is None else f"{known:.2f}",
+        }
+
     ordered = scores.sort_values("step")
-    last = dict(zip(ordered["run_id"], (100 * ordered["value"].astype(float)).tolist(), strict=True))
+    last = dict(zip(ordered["run_id"], (factor * ordered["value"].astype(float)).tolist(), strict=True))
     values, arch_of = dict[str, list[float]](), dict[str, str]()
     for run in runs.itertuples():
         if run.run_id in last:
@@ -41,23 +59,12 @@ def accuracy_rows(
         mean, n = sum(of_seeds) / len(of_seeds), len(of_seeds)
         error = math.sqrt(sum((value - mean) ** 2 for value in of_seeds) / (n - 1) / n) if n > 1 else None
         known = published.get(arch_of[kind])
-        rows.append(_row(name_of(arch_of[kind]), kind, str(n), f"{mean:.2f}", error, known, split))
+        rows.append(row(name_of(arch_of[kind]), kind, str(n), f"{mean:.2f}", error, known))
     others = published.keys() - set(arch_of.values())
-    return rows + [_row(name, "-", "-", "-", None, value, split) for name, value in published.items() if name in others]
-
-
-def _row(
-    model: str, runs: str, seeds: str, accuracy: str, error: float | None, published: float | None, split: str
-) -> dict[str, str]:
-    return {
-        "model": model,
-        "runs": runs,
-        "seeds": seeds,
-        f"{split} accuracy, %": accuracy,
-        "standard error": "-" if error is None else f"{error:.2f}",
-        "published, %": "-" if published is None else f"{published:.2f}",
-    }
+    return rows + [row(name, "-", "-", "-", None, value) for name, value in published.items() if name in others]
 
 
 def accuracy_section(rows: Rows) -> Section:
+    if rows and "published" in rows[0]:
+        return Section("Perplexity beside published numbers", tables=[Table("perplexity", rows)])
     return Section("Test accuracy", tables=[Table("accuracy", rows)], notes=[NOTE] if rows else [])

@@ -144,10 +144,14 @@ def predict_missing(request: Request, fits: StudyFits) -> bool:
     elif why := _why_not_yet(request, place):
         request.say(f"forecast: round {place + 1} is not predicted, as {why}")
         return False
+    if why is None:
+        try:
+            _predict_round(request, fits, place)
+        except InputError as error:  # no run can be fitted
+            why = str(error)
     if why is not None:
         request.say(f"forecast: not predicted, as {why}")
         return False
-    _predict_round(request, fits, place)
     of_round = {run.run_id for run in request.forecast_runs(place)}
     return any(run.run_id in of_round for run in trainable(request))
 

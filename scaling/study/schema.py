@@ -438,7 +438,8 @@ class Evaluation(Section):
     settings: dict[str, dict[str, Any]] = {}
     """Settings of single tasks, by the task's name; docs/evaluations.md describes them."""
     published: dict[str, Number] = {}
-    """Test accuracies that others have published, in percent, by any name, to stand beside the study's own."""
+    """What others have published, by any name, to stand beside the study's own: test accuracies, in percent; of text
+    the perplexity a token of the last task `perplexity` or `perplexity-NAME`."""
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")

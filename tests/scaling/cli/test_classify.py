@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ import yaml
 from analysis.held_out import load_held_out
 from analysis.report.accuracy import accuracy_rows
 from data.files import read_json
-from data.labelled import Facts, LabelledSplit, write_set
+from data.labelled import Facts, LabelledSet, LabelledSplit, write_set
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
@@ -23,36 +25,53 @@ from tests.commands import in_this_process, refusal_of
 from tests.data.image_folder import write_folder
 from tests.scaling.small_runs import exact_rows, start
 
-PADDING, FILLER = 11, 8
+PADDING, FILLER, MARK = 11, 8, 9
 
 
-def write_order(directory: Path, sizes: tuple[int, int, int], length: int, pairs: int = 1) -> None:
-    """Whether ids 9 and 10 follow each other in this order or the other, in `pairs` places of a row: rows of both
-    classes have the same ids, so that no bag of words tells them apart. Of rows shorter than `length` the rest is
-    padding."""
-    random, splits = np.random.default_rng(0), {}
+def write_neighbours(
+    directory: Path, sizes: tuple[int, int, int], length: int, pairs: int, shortest: int | None = None
+) -> None:
+    """Whether the ids that stand together are alike, as 9 9 and 10 10, or not, as 9 10 and 10 9: `pairs` times, an even
+    number, at even places of a row of `shortest` (default: length) to `length` ids, and filler between. Each row has a
+    twin of the other class after it, with the same ids as often, so that no bag of words tells them apart. A row and
+    the row backwards are of one class, as encoders without positions take them to be. Padding follows shorter rows."""
+    random, splits, first = np.random.default_rng(0), {}, np.arange(pairs) % 2
     for name, n in zip(("train", "validation", "test"), sizes, strict=True):
-        lengths = random.integers(length // 2, length + 1, n)
-        labels = np.arange(n) % 2
+        lengths = np.repeat(random.integers(shortest or length, length + 1, n // 2), 2)
         documents = []
-        for of_row, label in zip(lengths.tolist(), labels.tolist(), strict=True):
-            row = random.integers(0, FILLER, of_row)
-            for place in 2 * random.choice(of_row // 2, pairs, replace=False):
-                row[place : place + 2] = (9, 10) if label else (10, 9)
-            documents.append(row.astype(np.uint8))
+        for of_row in lengths[::2].tolist():
+            places = 2 * random.choice(of_row // 2, pairs, replace=False)
+            row = np.arange(of_row)
+            is_filler = ~np.isin(row // 2 * 2, places)
+            row[is_filler] = random.permutation(np.arange(of_row - 2 * pairs) % FILLER)
+            row[places] = MARK + first
+            for differ in (0, 1):
+                row[places + 1] = MARK + (first ^ differ)
+                documents.append(row.astype(np.uint8))
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        splits[name] = LabelledSplit(np.concatenate(documents), offsets, labels)
-    write_set(directory, Facts(2, 12, length, PADDING), splits, {"source": "the order of two ids"})
+        splits[name] = LabelledSplit(np.concatenate(documents), offsets, np.arange(n) % 2)
+    write_set(directory, Facts(2, 12, length, PADDING), splits, {"source": "pairs of ids, alike or not"})
 
 
 def write_study(
-    folder: Path, source: Path, archs: list[str], n_steps: int, rows: int, row: int, **more: object
+    folder: Path,
+    source: Path,
+    archs: list[str],
+    n_steps: int,
+    rows: int,
+    row: int,
+    seeds: Sequence[int] = (0,),
+    size: Sequence[int] = (2, 64, 2, 128),
+    training: Mapping[str, object] = MappingProxyType({}),
+    **more: object,
 ) -> Path:
+    """size: n_layers, d_model, n_heads and d_ffn."""
+    shape = dict(zip(("n_layers", "d_model", "n_heads", "d_ffn"), size, strict=True))
     study = {
         "name": "classes",
         "out": str(folder / "out"),
         "corpus": {"source": f"labelled:{source}", "epochs": 1000},
-        "grid": {"archs": archs, "sizes": {"d": {"n_layers": 2, "d_model": 64, "n_heads": 2, "d_ffn": 128}}},
+        "grid": {"archs": archs, "sizes": {"d": shape}, "seeds": [*seeds]},
         "training": {
             "n_tokens": n_steps * rows * row,
             "batch_tokens": rows * row,
@@ -60,7 +79,8 @@ def write_study(
             "schedule": "cosine",
             "precision": "fp32",
         }
-        | {"state_every_tokens": n_steps * rows * row // 3},
+        | {"state_every_tokens": n_steps * rows * row // 3}
+        | dict(training),
         "evaluation": {"tasks": ["classify"], "published": {"hgrn2": 60.52, "S4 (Gu et al.)": 59.6}},
     }
     path = folder / "classes.yaml"
@@ -78,7 +98,7 @@ def accuracies(output: str) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a study 数")
-    write_order(folder / "set", (64, 16, 40), 16)
+    write_neighbours(folder / "set", (64, 16, 40), 16, 2, shortest=8)
     return write_study(folder, folder / "set", ["hgrn2", "llama"], n_steps=6, rows=8, row=16)
 
 
@@ -102,6 +122,23 @@ def test_a_study_of_classes_runs_from_file_to_table(study):
     assert [float(row.split()[2]) for row in rows] == list(accuracies(first.stdout).values())
     again = in_this_process(main, "run", study)
     assert "nothing is left to train" in again.stdout and accuracies(again.stdout) == accuracies(first.stdout)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ("cosine", "forecast: not predicted, as study classes: no run can be fitted"),
+        ("constant", "predict: 0 of 1 run predicted"),
+    ],
+)
+def test_a_forecast_without_a_law_leaves_the_accuracies(study, tmp_path, schedule, said):
+    size = {"n_layers": 2, "d_model": 128, "n_heads": 2, "d_ffn": 256}
+    more = {"forecast": {"sizes": {"large": size}, "seeds": [9], "n_tokens": 12 * 8 * 16}}
+    more |= {"training": {"schedule": schedule, "n_checkpoints": 1}, "fit": {"smoothing_tokens": 512}}
+    path = write_study(tmp_path, study.parent / "set", ["hgrn2"], 6, rows=8, row=16, **more)
+    result = in_this_process(main, "run", path)
+    assert result.returncode == 0, result.stderr
+    assert said in result.stdout and set(accuracies(result.stdout)) == {"HGRN2"}
 
 
 def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
@@ -147,6 +184,16 @@ def test_runs_that_differ_by_their_seed_are_a_row_whatever_their_size_is_called(
     rows = accuracy_rows(table, scores, {}, "validation")
     kinds = [(row["runs"], row["seeds"], row["validation accuracy, %"]) for row in rows]
     assert kinds == [("hgrn2-s1-c16-gatesbounded", "2", "60.00"), ("hgrn2-s10-c16-gatesbounded", "2", "80.00")]
+
+
+def test_perplexities_of_a_text_stand_beside_published_ones():
+    table = pd.DataFrame({"run_id": ["hgrn2-d-c16-s0"], "arch": "hgrn2", "size": "d", "context_length": 16, "seed": 0})
+    scores = table[["run_id"]].assign(task="perplexity-test", metric="perplexity", step=6, value=25.25)
+    rows = accuracy_rows(table, scores, {"hgrn2": 23.73, "S4": 24.0}, "test", "perplexity-test")
+    assert [(row["model"], row["perplexity-test"], row["published"]) for row in rows] == [
+        ("HGRN2", "25.25", "23.73"),
+        ("S4", "-", "24.00"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "test.tokens.npy"])
@@ -212,3 +259,28 @@ def test_digits_are_learned(tmp_path):
     result = in_this_process(main, "run", study)
     assert result.returncode == 0, result.stderr
     assert accuracies(result.stdout)["HGRN2"] >= 97
+
+
+def counts(split: LabelledSplit) -> np.ndarray:
+    """How often each id is in each document, [documents, ids]."""
+    return np.array([np.bincount(part, minlength=PADDING) for part in np.split(split.tokens, split.offsets[1:-1])])
+
+
+def test_twins_have_the_same_ids_as_often_and_other_classes(tmp_path):
+    write_neighbours(tmp_path / "set", (20, 2, 2), 16, 4, shortest=8)
+    train = LabelledSet(tmp_path / "set").train
+    assert (counts(train)[::2] == counts(train)[1::2]).all() and train.labels.tolist() == [0, 1] * 10
+
+
+@pytest.mark.slow
+def test_what_no_bag_of_words_tells_is_learned_at_4096_ids(tmp_path):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    write_neighbours(tmp_path / "set", (400, 32, 128), 4096, 1024)
+    labelled = LabelledSet(tmp_path / "set")
+    bag = linear_model.LogisticRegression().fit(counts(labelled.train), labelled.train.labels)
+    assert bag.score(counts(labelled.split("test")), labelled.split("test").labels) == 0.5
+    more = {"size": (1, 32, 1, 64), "training": {"lr": 5e-3, "n_checkpoints": 1}}
+    study = write_study(tmp_path, tmp_path / "set", ["hgrn2"], 100, rows=4, row=4096, **more)
+    result = in_this_process(main, "run", study)
+    assert result.returncode == 0, result.stderr
+    assert accuracies(result.stdout)["HGRN2"] >= 99
