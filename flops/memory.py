@@ -109,6 +109,11 @@ def training_memory(
     lines["tied_gradient"] = F * head if cfg.tie_embeddings else 0.0
     lines["optimizer"] = 3 * F * n * share if zero_stage else 2 * F * n
     layers = [sum(layer_activations(kind, context, sequences, a, kernels).values()) for kind in cfg.kinds]
+    if sequence_processes > 1:  # softmax has its output by heads, and after the exchange by tokens
+        layers = [
+            size + a * tokens * kind.d_model * (not kind.constant_state)
+            for kind, size in zip(cfg.kinds, layers, strict=True)
+        ]
     layer = max(layers)
     rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
     carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model

@@ -59,7 +59,8 @@ class Decoder(nn.Module):
         if sequence is not None:
             self.config.check_split(sequence.size)
             for kind, mixer in self.kinds:
-                if not (mixer.exchanges_heads or architecture(kind.arch).constant_state):
+                mixes = next(base for base in mixer.__mro__ if "mix" in vars(base))  # which must say so itself
+                if not (architecture(kind.arch).constant_state or vars(mixes).get("exchanges_heads")):
                     raise InputError(f"architecture {kind.arch!r}: its layers do not read rows in parts")
         self.sequence = sequence
 
@@ -161,7 +162,7 @@ class Decoder(nn.Module):
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
         together = all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
         following = [*(layer.mixer_norm for layer in self.layers[1:]), self.norm] if together else []
-        hand_on = [kind.arch for kind, mixer in self.kinds if not mixer.exchanges_heads]
+        hand_on = [kind.arch for kind, _ in self.kinds if architecture(kind.arch).constant_state]
         for index, layer in enumerate(self.layers):
             stream = streams[self.kind_of_layer[index]]
             layer_cache = {} if cache is None else cache.layers[index]

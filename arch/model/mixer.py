@@ -34,9 +34,7 @@ class Stream:
     )
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
     causal: bool = True  # softmax without a mask reads no later tokens; False: of an encoder
-    sequence: SequenceGroup | None = (
-        None  # the processes that read parts of the rows, as this one does; None: whole rows
-    )
+    sequence: SequenceGroup | None = None  # the processes that each read a part of the rows; None: whole rows
     both_directions: bool = False  # of an encoder: what is given of each row is of all rows, then of all rows backwards
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
@@ -74,7 +72,7 @@ class Mixer(nn.Module):
     mlp_gate: ClassVar[bool] = True  # that MLP has a gate; without one it is two matrices with relu between them
     keys_a_channel: ClassVar[int] = 1  # key channels of the sequence operation for each channel of a head
     fused: ClassVar[tuple[str, ...]] = ()  # projections that hold several matrices, narrow ones among them
-    exchanges_heads: ClassVar[bool] = False  # where processes read parts of the rows; False: its cache is handed on
+    exchanges_heads: ClassVar[bool] = False  # the `mix` of this class attends to whole rows by Stream.sequence
     one_direction: ClassVar[bool] = False  # it has a `forward` that does not go through `mixed`: no encoder has it
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 

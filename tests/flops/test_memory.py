@@ -226,6 +226,10 @@ def test_processes_share_a_sequences_activations(kernels):
     assert parts == training_memory(cfg, micro_batch_tokens=2 * 2048, context_length=2048, **how)
     assert parts["activations"] == pytest.approx(whole["activations"] / 4, rel=0.01)
     assert all(parts[name] == whole[name] for name in ("parameters", "gradients", "optimizer"))
+    softmax = preset("llama", "410m")
+    whole, parts = (training_memory(softmax, micro_batch_tokens=8192, sequence_processes=n, **how) for n in (1, 4))
+    again = 2 * 2048 * softmax.d_model * softmax.n_layers  # outputs by heads, and by tokens
+    assert parts["activations"] == pytest.approx(whole["activations"] / 4 + again, rel=0.01)
 
 
 def test_bad_input_is_one_line():

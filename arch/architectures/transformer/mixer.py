@@ -18,7 +18,7 @@ of which reads 2 W keys (shape.blocks).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as nnf
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 
 class TransformerMixer(LlamaMixer):
+    exchanges_heads: ClassVar[bool] = True
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         Mixer.__init__(self, config, layer, projections(config))
         self.window = config.options.window

@@ -16,17 +16,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from arch.architectures.llama.mixer import LlamaMixer
 from arch.config import ARCHS, ModelConfig
 from arch.errors import InputError
+from arch.model.cache import LayerCache
 from arch.model.lm import LanguageModel, build_model
+from arch.model.mixer import Stream
 from arch.model.sequence import SequenceGroup
 from arch.presets import preset
-from arch.registry import register_pattern
+from arch.registry import register, register_pattern
+from flops import training_memory
 from scaling.trainer.process import end_with
+from tests.flops.kept import kept_bytes
 
 ROOT = Path(__file__).resolve().parents[3]
 PROCESSES = (2, 4)
 LENGTH, EOT = 48, 3
+KEPT, ROWS = ("llama", "mamba2", "gated_deltanet"), 2
 TOLERANCE = 1e-11  # of the largest number, fp64
 PATTERNS = {"mixed": ("mamba2", "llama", "hgrn2"), "windowed": ("transformer", "gated_deltanet", "lru")}
 OWN: dict[str, dict[str, Any]] = {"transformer": {"n_kv_heads": 4, "window": 9}}
@@ -80,6 +86,10 @@ def config_of(arch: str) -> ModelConfig:
     return preset(arch, "6k", n_layers=6, **shape)
 
 
+def wide(arch: str) -> ModelConfig:
+    return preset(arch, "55k", n_heads=4, context_length=1024, chunk_size=16, vocab_size=67)
+
+
 @pytest.fixture(scope="module", params=PROCESSES)
 def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("read") / "all.pt"
@@ -101,11 +111,20 @@ def test_parts_are_read_as_whole_rows(case: Case, read: dict[str, Any]) -> None:
         assert off < TOLERANCE, name
 
 
+@pytest.mark.parametrize("arch", KEPT)
+def test_the_memory_model_counts_what_autograd_keeps_of_a_part(arch: str, read: dict[str, Any]) -> None:
+    config, size = wide(arch), read["processes"]
+    with_head = {"micro_batch_tokens": ROWS * config.context_length, "precision": "fp32", "kernels": False}
+    counted = training_memory(config, world_size=size, sequence_processes=size, **with_head)
+    assert read["kept"][arch] == pytest.approx(counted["activations"] + counted["logits"], rel=0.01)
+
+
 def test_what_is_not_read_in_parts_is_refused_in_one_line(read: dict[str, Any]) -> None:
-    length, decoding, without_gradient = read["refused"]
+    length, decoding, without_gradient, alone = read["refused"]
     assert length in {f"rows of 47 tokens do not split into {size} equal parts" for size in PROCESSES}
     assert decoding == "rows in parts are not decoded: Decoder.split(None) first"
     assert without_gradient == "a layer's state has no gradient: it cannot read rows in parts"
+    assert alone == "architecture 'alone': its layers do not read rows in parts"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +144,13 @@ def test_a_model_that_does_not_split_is_refused(config: ModelConfig, message: st
     config_of("hgrn2").replace(n_heads=2).check_split(4)
 
 
+class Alone(LlamaMixer):
+    """A plugin's, with a `mix` of its own that exchanges no heads."""
+
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        return super().mix(x, stream, cache)
+
+
 def message_of(call: Callable[[], object]) -> str:
     with pytest.raises(InputError) as raised:
         call()
@@ -133,6 +159,7 @@ def message_of(call: Callable[[], object]) -> str:
 
 def main(path: Path) -> int:
     torch.set_num_threads(1)
+    register("alone", mixer=lambda: Alone, constant_state=False)
     dist.init_process_group("gloo")
     results: dict[str, dict[str, Tensor]] = {}
     for case in CASES:
@@ -145,14 +172,22 @@ def main(path: Path) -> int:
             dist.all_reduce(tensor)
         results[str(case)] = {name: tensor / group.size for name, tensor in result.items()}
         results[str(case)]["logits"] = torch.cat(parts, 1)
+    kept = {}
+    for arch in KEPT:
+        model = build_model(wide(arch), 0)
+        model.decoder.split(SequenceGroup())
+        ids = torch.randint(0, 67, (ROWS, model.model_config.context_length))
+        kept[arch] = kept_bytes(model, lambda model=model, ids=ids: model(ids, ids).loss, "fp32")
+    model.decoder.split(group)
     if not group.rank:
         ids, x = torch.zeros(1, LENGTH, dtype=torch.int64), torch.ones(1, 1, 1, requires_grad=True)
         refused = [
             lambda: model(ids[:, 1:]),
             lambda: model(ids, use_cache=True),
             lambda: group.send(x, 0, {"state": ids}),
+            lambda: build_model(config_of("alone")).decoder.split(group),
         ]
-        torch.save(results | {"refused": list(map(message_of, refused))}, path)
+        torch.save(results | {"kept": kept, "processes": group.size, "refused": list(map(message_of, refused))}, path)
     return 0
 
 
