@@ -585,10 +585,10 @@ def test_a_plugin_is_part_of_its_runs_hash(load):
 
 
 def test_a_corpus_is_what_the_data_package_takes_by_default_too():
-    """The section's defaults are those of data.settings; `epochs` and `target_tokens` are the study's own."""
+    """The section's defaults are those of data.settings; the others are the study's own."""
     settings = Corpus(source="stdlib:").settings()
     assert settings == CorpusSettings(source="stdlib:")
-    assert set(Corpus.model_fields) - {"epochs", "target_tokens"} == {
+    assert set(Corpus.model_fields) - {"augment", "epochs", "target_tokens"} == {
         field.name for field in dataclasses.fields(CorpusSettings)
     }
 
