@@ -68,7 +68,9 @@ def test_the_second_study_holds_its_optima_and_each_stage_fits_a_lease():
     judged = json.loads(result.stdout)
     assert set(judged["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(judged["half_a"].values()) < 0.06
     for budgets in judged["budgets"].values():
-        assert [budget["flops"] for budget in budgets] == pytest.approx([2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15], rel=0.01)
+        assert [budget["flops"] for budget in budgets] == pytest.approx(
+            [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15], rel=0.01
+        )
         assert all(budget["n_sizes"] == 6 and budget["inside"] > 0.9 for budget in budgets)
     assert all(len(stage["leases"]) == 1 for stage in judged["stages"]) and len(judged["stages"]) == 4
     assert any("worlds of hgrn2-3to1: the surfaces of the other architectures" in note for note in judged["notes"])
