@@ -40,7 +40,7 @@ def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
     if not n_gpus or jobs.processes > 1 or ((jobs.parallel or 0) > n_gpus and jobs.runs_per_gpu is None):
         return [1.0] * len(runs)
     memory = local.gpu_memory_bytes()
-    room = (min(ROOM, SHARE * memory) if memory else LITTLE_ROOM) / max(1, -(-(jobs.parallel or 1) // n_gpus))
+    room = (min(ROOM, SHARE * memory) if memory else LITTLE_ROOM) / -(-(jobs.parallel or 1) // n_gpus)
     return [1 / runs_together(run, jobs.runs_per_gpu, room) for run in runs]
 
 
