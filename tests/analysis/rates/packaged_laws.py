@@ -44,8 +44,18 @@ def second_fit() -> RatesFit:
 
 
 def law_of_the_grid() -> RatesFit:
-    table = pd.read_csv(RESEARCH / "second-study-law.csv").rename(columns={"held_out_loss": "loss"})
-    return fit_rates(points_in(table), without=["batch_tokens"], share=True)
+    return fit_rates(points_in(_losses("law")), without=["batch_tokens"], share=True)
+
+
+def law_of_llama() -> RatesFit:
+    """The law refitted with the cell where it was tested, without LLaMA's cells of 280k."""
+    swept = _losses("law")
+    swept = swept[(swept.arch != "llama") | (swept["size"] != "n280k")]
+    return fit_rates(points_in(pd.concat([swept, _losses("llama")])), without=["batch_tokens"], share=True)
+
+
+def _losses(table: str) -> pd.DataFrame:
+    return pd.read_csv(RESEARCH / f"second-study-{table}.csv").rename(columns={"held_out_loss": "loss"})
 
 
 def quickstart_law() -> RateLaw:

@@ -15,9 +15,10 @@ from analysis.fits.noise import SeedNoise
 from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
 from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
+from scaling.study.file import find_study
 from scaling.study.rates import read_law
 
-from .packaged_laws import QUICKSTART, RESEARCH, law_of_the_grid, quickstart_fit, second_fit
+from .packaged_laws import QUICKSTART, RESEARCH, law_of_llama, law_of_the_grid, quickstart_fit, second_fit
 from .worlds import World, points_of
 
 
@@ -303,6 +304,19 @@ def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table()
         assert line.endswith(f"| {row['at 4 times the tokens, at most']} |")
         assert float(line.split(" | ")[1].split()[0]) == pytest.approx(math.exp(law.coefficients[0]), abs=5e-6)
     assert fit.alike["n_params"] < 0.05 < fit.alike["n_tokens"]
+
+
+def test_llamas_law_of_its_two_largest_budgets_is_the_fit_with_the_cell_where_the_first_failed():
+    first, fit = law_of_the_grid().laws["llama"], law_of_llama()
+    packaged = read_law(find_study("second-study").with_name("second-study-llama-law.json")).law.laws["llama"]
+    assert fit.laws["llama"].coefficients == pytest.approx(packaged.coefficients, abs=1e-3)
+    (cell,) = (cell for cell in fit.cells if cell.size == "n9m")
+    curve = np.polynomial.Polynomial.fit(np.log(cell.rates), np.log(cell.losses), 2)
+    lowest, at = curve(curve.deriv().roots()[0]), (cell.n_params, cell.n_tokens, cell.batch_tokens)
+    failed, held = (math.expm1(curve(math.log(law.at(*at).rate)) - lowest) for law in (first, packaged))
+    assert held < 0.003 < failed
+    page = (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    assert f"loses **{failed:.2%}**" in page and f"loses {held:.2%}" in page
 
 
 def test_the_panels_paired_differences_on_the_page_are_those_of_its_table():
