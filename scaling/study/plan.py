@@ -151,7 +151,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> Plan:
 
 def recipe_lines(study: StudySpec) -> list[str]:
     """The rules of the section recipe with their sources, a line each; a rule that keys of training replace names
-    them."""
+    them. A rate by a law file (`lr: law`) follows its rule."""
     if study.recipe is None:
         return []
     given = {
@@ -161,7 +161,8 @@ def recipe_lines(study: StudySpec) -> list[str]:
     given |= {"grid.axes": {short(field): values for field, values in fields_of(study.grid.axes).items()}}
     lines = []
     for rule, line in study.recipe.lines.items():
-        hand = [f"{place}.{key}" for place, keys in given.items() for key in BY_HAND[rule] if keys.get(key) is not None]
+        by_hand = [(place, key, keys.get(key)) for place, keys in given.items() for key in BY_HAND[rule]]
+        hand = [f"{place}.{key}" for place, key, value in by_hand if value not in (None, "law")]
         more = f" and {len(hand) - MOST_PLACES} more" if len(hand) > MOST_PLACES else ""
         what = f"by hand: {', '.join(hand[:MOST_PLACES])}{more}, in the place of {line}" if hand else line
         lines.append(f"recipe: {what}")

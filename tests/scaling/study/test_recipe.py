@@ -14,7 +14,8 @@ from analysis.rates.law import fit_rates, law_file
 from arch.errors import InputError
 from data.files import write_json
 from flops import count_params
-from scaling.study.plan import plan, show_plan
+from scaling.study.file import find_study
+from scaling.study.plan import plan, recipe_lines, show_plan
 from scaling.study.spec import StudySpec, load_study
 from scaling.study.sweep import recipe_of, sweep_of
 from tests.analysis.rates.worlds import World
@@ -96,6 +97,10 @@ def test_what_is_given_by_hand_wins_and_is_shown(tmp_path, training, more, key, 
     shown = lines(spec)
     assert f"recipe: by hand: training.{given}, in the place of {rule}" in " ".join(shown.split())
     assert sum("recipe: by hand" in line for line in shown.splitlines()) == 1
+
+
+def test_a_rate_by_a_law_file_is_not_by_hand():
+    assert not any("by hand" in line for line in recipe_lines(load_study(find_study("second-study"))))
 
 
 def test_an_override_wins_and_is_shown_and_a_micro_batch_holds(tmp_path):
