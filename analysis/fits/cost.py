@@ -1,7 +1,9 @@
 """The compute of a token over model size, C / D as a function of N: 6 N, or what the models really cost.
 
 For an architecture whose cost has other terms (attention, the head) 6 N is wrong by a factor that changes with N, so
-optima under `exact` are solved with the real cost.
+optima under `exact` are solved with the real cost. A sum of powers of N is convex in logarithms: its slope rises with N.
+Sizes whose widths come in steps scatter around that, and an optimum solved on their zigzag would jump from one to the
+next, so the slopes between sizes are made to rise (isotonic regression).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from arch.amounts import count
 from arch.errors import InputError
@@ -65,8 +68,8 @@ def six_nd() -> Cost:
 
 
 def cost_of(points: Points) -> Cost:
-    """The cost law of the sizes of `points`, from their C / D; differences within ROUNDED are taken for rounding, sizes
-    within ONE_KNOT for one. Beyond the sizes it goes on as over their last (first) factor of SPAN, or over all of them.
+    """The cost law of the sizes of `points`, from their C / D: convex in logarithms; differences within ROUNDED are taken
+    for rounding, sizes within ONE_KNOT for one. Beyond the sizes it goes on as over their last (first) factor of SPAN, or over all of them.
 
     Raises InputError where one N has several costs, for a single size whose cost is not 6 N, which tells nothing
     about the others, and where a cost in FLOP grows outside of GROWTH at an end.
@@ -88,7 +91,15 @@ def cost_of(points: Points) -> Cost:
     knots, costs = _merged(sizes, mean)
     if len(knots) < 2:
         raise InputError(f"one size only (N = {count(points.n_params[0], 6)}): the cost of other sizes is not known")
-    return Cost(*_extended(knots, costs, points.convention), points.convention)
+    return Cost(*_convex(*_extended(knots, costs, points.convention)), points.convention)
+
+
+def _convex(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The knots of the convex law whose slopes are nearest to those between neighbouring sizes, at their mean cost."""
+    width = np.diff(log_n)
+    rising = isotonic_regression(np.diff(log_cost) / width, weights=width)
+    costs = np.concatenate([[0.0], np.cumsum(rising.x * width)])
+    return log_n[rising.blocks], (costs + (log_cost - costs).mean())[rising.blocks]
 
 
 def _merged(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

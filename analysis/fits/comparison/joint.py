@@ -6,14 +6,15 @@ A, alpha, B and beta are each architecture's own.
 
 Runs of one cell (N, D) read the same batches in the same order, so their losses rise and fall together, and most of
 the noise of each is in none of their differences. Three noises are separated by analysis of variance of the residuals:
-what the runs of a cell share, what moves a run as a whole, and what is left at each point (where runs have one point,
-the last two are one). The fit weighs them accordingly (generalised least squares), and draws have all three: normal
+what the runs of a cell share (where most do share theirs), what moves a run as a whole, and what is left at each point
+(where runs have one point, the last two are one). The fit weighs them accordingly (generalised least squares), and draws have all three: normal
 noise of the estimated sizes, scaled by a root of df / chi^2(df), as few runs tell its size only so well.
 docs/research/comparisons.md has how often the intervals cover.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -58,9 +59,12 @@ class Together:
 
     @cached_property
     def kinds(self) -> dict[str, np.ndarray]:
-        """The noises that these points can separate: for each the matrix [n, n] of which points have the same draw."""
-        n_cells, n_runs, n = (int(label.max()) + 1 for label in self.labels.values())
-        kept = {"cell": n_cells < n_runs, "run": True, "point": n_runs < n}
+        """The noises that these points can separate: for each the matrix [n, n] of which points have the same draw. What
+        cells share is separated where most runs share theirs: where few do, as of runs that have equal compute and so
+        read other batches, these few would have to tell the noise of all, and a run's noise is the sum of both."""
+        cell_of = dict(zip(self.labels["run"].tolist(), self.labels["cell"].tolist(), strict=True))
+        n_runs, n_alone = len(cell_of), sum(number == 1 for number in Counter(cell_of.values()).values())
+        kept = {"cell": n_alone < n_runs / 2, "run": True, "point": n_runs < len(self)}
         return {
             name: (label[:, None] == label[None]).astype(float) for name, label in self.labels.items() if kept[name]
         }

@@ -79,6 +79,15 @@ def test_pairing_makes_the_interval_three_times_narrower(frontiers):
         assert wide > 3 * paired
 
 
+def test_a_single_pair_that_shares_its_batches_does_not_tell_the_noise_of_all():
+    """Runs of equal compute read batches of their own, but for two that happen to agree."""
+    groups = study([ONE, NEAR], 0.005, 0.001, seed=0)
+    alone = [replace(group, cell=group.run) for group in groups]
+    one_pair = [replace(group, cell=np.where(np.arange(len(group)) == 3, "both", group.run)) for group in groups]
+    expected, fitted = (fit_frontiers(points, 9).fitted for points in (alone, one_pair))
+    assert fitted.df == expected.df > 20 and fitted.noise == expected.noise
+
+
 def test_what_is_read_off_a_comparison(frontiers):
     view = view_of(frontiers)
     assert view.shared_e and view.archs == ("b", "a") and view.pairs == [("a", "b")]
