@@ -1,11 +1,8 @@
-"""Rows in parts: logits, loss and gradients are those of whole rows in one process. As a program: what the processes of
-a group make of all cases; the first one writes it down."""
+"""Rows in parts: logits, loss and gradients are those of whole rows in one process."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -26,10 +23,8 @@ from arch.model.sequence import SequenceGroup
 from arch.presets import preset
 from arch.registry import register, register_pattern
 from flops import training_memory
-from scaling.trainer.process import end_with
 from tests.flops.kept import kept_bytes
 
-ROOT = Path(__file__).resolve().parents[3]
 PROCESSES = (pytest.param(2, marks=pytest.mark.slow), 4)
 LENGTH, EOT = 48, 3
 KEPT, ROWS = ("llama", "mamba2", "gated_deltanet"), 2
@@ -93,13 +88,16 @@ def wide(arch: str) -> ModelConfig:
 
 @pytest.fixture(scope="module", params=PROCESSES)
 def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("read") / "all.pt"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
-    command += ["-m", "tests.arch.model.test_sequence", str(path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    results: dict[str, Any] = torch.load(path)
+    folder, size = tmp_path_factory.mktemp("read"), request.param
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once for all of them
+    processes = [context.Process(target=read_in_parts, args=(rank, size, folder)) for rank in range(size)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0] * size
+    results: dict[str, Any] = torch.load(folder / "all.pt")
     return results
 
 
@@ -158,11 +156,12 @@ def message_of(call: Callable[[], object]) -> str:
     return str(raised.value)
 
 
-def main(path: Path) -> int:
+def read_in_parts(rank: int, size: int, folder: Path) -> None:
+    """What this process of a group makes of all cases; the first one writes it down."""
     torch.set_num_threads(1)
     register("alone", mixer=lambda: Alone, constant_state=False)
-    dist.init_process_group("gloo")
-    results: dict[str, dict[str, Tensor]] = {}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=size)
+    results: dict[str, Any] = {}
     for case in CASES:
         model, group = case.model(), SequenceGroup()
         model.decoder.split(group)
@@ -188,9 +187,6 @@ def main(path: Path) -> int:
             lambda: group.send(x, 0, {"state": ids}),
             lambda: build_model(config_of("alone")).decoder.split(group),
         ]
-        torch.save(results | {"kept": kept, "processes": group.size, "refused": list(map(message_of, refused))}, path)
-    return 0
-
-
-if __name__ == "__main__":
-    end_with(lambda: main(Path(sys.argv[1])))
+        results |= {"kept": kept, "processes": group.size, "refused": list(map(message_of, refused))}
+        torch.save(results, folder / "all.pt")
+    dist.destroy_process_group()
