@@ -10,7 +10,7 @@ from benchmarks import decoding
 from benchmarks.decoding import decode_steps
 from flops.state import decode_state
 
-LENGTHS = (16, 1100)
+LENGTHS = (16, 100)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
