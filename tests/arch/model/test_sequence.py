@@ -91,7 +91,8 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder, size = tmp_path_factory.mktemp("read"), request.param
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once for all of them
-    processes = [context.Process(target=read_in_parts, args=(rank, size, folder)) for rank in range(size)]
+    given = [(rank, size, folder) for rank in range(size)]
+    processes = [context.Process(target=read_in_parts, args=arguments, daemon=True) for arguments in given]
     for process in processes:
         process.start()
     for process in processes:
