@@ -8,7 +8,7 @@ import numpy as np
 
 from data.listops import END, LENGTHS, MAX_ARGUMENTS, MAX_DEPTH, OPERATORS, examples
 
-N = 400
+N = 200
 
 
 class Read(NamedTuple):
@@ -80,7 +80,7 @@ def test_lists_have_the_published_shape_and_the_value_of_a_naive_reading():
 
 
 def test_lengths_and_values_are_those_of_a_naive_generator():
-    lists, (tokens, lengths, values) = naive_lists(N), examples(1, 1000, 0)
+    lists, (tokens, lengths, values) = naive_lists(N), examples(1, 400, 0)
     naive = np.array([len(tokens) for tokens in lists])
     error = np.hypot(naive.std() / N**0.5, lengths.std() / len(lengths) ** 0.5)
     assert abs(naive.mean() - lengths.mean()) < 3 * error

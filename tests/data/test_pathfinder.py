@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
-from data.pathfinder import N_DASHES, PATH_X, PATHFINDER, Dashes, Images, Rules, examples
+from data.pathfinder import N_DASHES, PATH_X, PATHFINDER, Dashes, Images, examples
 from data.synthetic import Draws
 
 N = 40
-CASES = [(PATHFINDER, 1), (PATH_X, 2), (PATH_X, 3)]
+
+
+@pytest.fixture(scope="module", params=[(PATHFINDER, 1), (PATH_X, 3)], ids=["pathfinder", "path-x"])
+def made(request):
+    """Rules, margin, their images, and the long paths that these draw first."""
+    rules, margin = request.param
+    images = Images(rules, margin)
+    return rules, margin, images, *images.long_paths(N, Draws(1))
 
 
 def pixels(images: Images, places: np.ndarray) -> np.ndarray:
@@ -15,10 +22,8 @@ def pixels(images: Images, places: np.ndarray) -> np.ndarray:
     return np.stack(np.divmod(places, images.width), axis=-1) - images.border
 
 
-@pytest.mark.parametrize(("rules", "margin"), CASES)
-def test_dashes_follow_each_other_by_the_rules(rules: Rules, margin: int):
-    images = Images(rules, margin)
-    taken, paths = images.long_paths(N, Draws(1))
+def test_dashes_follow_each_other_by_the_rules(made):
+    rules, margin, images, taken, paths = made
     for i, path in enumerate(paths):
         heads, tails = (pixels(images, path.heads - places) for places in (0, images.dash[path.directions]))
         assert heads.shape == (N, N_DASHES, 2) and heads.min() >= 1 and heads.max() < rules.size - 1
@@ -35,11 +40,9 @@ def test_dashes_follow_each_other_by_the_rules(rules: Rules, margin: int):
     assert np.allclose(distance, rules.seed_distance, atol=1)
 
 
-@pytest.mark.parametrize(("rules", "margin"), CASES)
-def test_the_class_says_whether_both_dots_end_one_path(rules: Rules, margin: int):
-    images = Images(rules, margin)
-    drawn, classes = images.drawn(N, Draws(2))
-    _, paths = images.long_paths(N, Draws(2))  # the first that `drawn` draws
+def test_the_class_says_whether_both_dots_end_one_path(made):
+    rules, _, images, _, paths = made
+    drawn, classes = images.drawn(N, Draws(1))
     grey = drawn.reshape(N, rules.size, rules.size)
     radius = int(rules.dot_radius)
     near = np.argwhere(np.hypot(*np.mgrid[-radius : radius + 1, -radius : radius + 1]) <= rules.dot_radius - 1) - radius
@@ -59,12 +62,13 @@ def last_heads(path: Dashes) -> np.ndarray:
     return path.heads[:, -1]
 
 
-@pytest.mark.parametrize(("rules", "n", "share"), [(PATHFINDER, 1000, (0.2, 0.25)), (PATH_X, 60, (0.06, 0.08))])
-def test_images_have_the_published_sizes_and_balanced_classes(rules: Rules, n: int, share: tuple[float, float]):
+def test_images_have_the_published_sizes_and_balanced_classes():
+    """Path-X's: test_arena.py."""
+    rules, n = PATHFINDER, 300
     drawn, classes = examples(rules, 0, n, 0)
     assert drawn.shape == (n, rules.size**2) and drawn.dtype == np.uint8 and set(classes.tolist()) == {0, 1}
     assert abs(classes.mean() - 0.5) < 1.5 / n**0.5
-    assert (drawn.max(axis=1) == 255).all() and share[0] < (drawn > 0).mean() < share[1]
+    assert (drawn.max(axis=1) == 255).all() and 0.2 < (drawn > 0).mean() < 0.25
     edge = drawn.reshape(n, rules.size, rules.size).copy()
     edge[:, 1:-1, 1:-1] = 0
     assert (edge > 0).mean() < 0.01
@@ -74,7 +78,6 @@ def test_images_have_the_published_sizes_and_balanced_classes(rules: Rules, n: i
     assert abs(ink[classes == 1].mean() - ink[classes == 0].mean()) < 3 * ink.std() * 2 / n**0.5
 
 
-def test_images_follow_from_seed_and_unit():
-    first, again, other = (examples(PATHFINDER, 4, 10, unit) for unit in (7, 7, 8))
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first[0], other[0])
+def test_images_follow_from_the_seed():
+    """The same of one: test_arena.py."""
+    assert not np.array_equal(*(examples(PATHFINDER, seed, 1, 7)[0] for seed in (4, 5)))

@@ -35,7 +35,7 @@ def test_files_of_a_corpus(sources: Path, tmp_path: Path, name: str) -> None:
     fingerprint = prepare(settings, directory).fingerprint
     path = directory / name
     content = path.read_bytes() if path.exists() else json.dumps({"schema": 1, "files": ["x"]}).encode()
-    for changed in changes(json.loads(content), 120):
+    for changed in changes(json.loads(content), 40):
         path.write_bytes(changed)
         left_out(directory)
         try:
@@ -62,7 +62,7 @@ def test_files_of_a_corpus(sources: Path, tmp_path: Path, name: str) -> None:
 def test_files_of_a_tokenizer(tmp_path: Path, name: str) -> None:
     write_tokenizer(train_tokenizer("bpe:270", ["some text, of which pairs occur, some text " * 20]), tmp_path)
     content = (tmp_path / name).read_bytes()
-    for changed in changes(json.loads(content), 120):
+    for changed in changes(json.loads(content), 40):
         (tmp_path / name).write_bytes(changed)
         for opened in (get_tokenizer, vocabulary):
             try:

@@ -28,13 +28,15 @@ CASES = [
     ("kimi_delta", {"expand_v": 3, "n_heads": 4, "gate_rank": 5, "key_dim": 20}),
     *ABLATED,
 ]
-WIDE = {"d_model": 1024, "n_heads": 2, "n_layers": 1}
+# a norm's rule is the same for all
+IN_FP32 = [case for case in CASES if case not in ABLATED and ("norm" not in case[1] or case[0] in ("llama", "mamba2"))]
+WIDE = {"d_model": 512, "n_heads": 1, "n_layers": 1}
 LONG = [
     *((arch, (1500, {})) for arch in ARCHS),
     *((arch, (300, WIDE)) for arch in ("tnl", "hgrn2", "cosformer2", "mamba2", "gla", "retnet")),
     *((arch, (300, WIDE)) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
     *((arch, (300, {"n_heads": 3})) for arch in ("gated_deltanet", "kimi_delta", "deltanet")),
-    ("cosformer2", (300, WIDE | {"n_heads": 4})),
+    ("cosformer2", (300, WIDE | {"n_heads": 2})),
     ("cosformer2", (300, WIDE | {"lrpe": "half"})),
     ("cosformer2", (1500, {"lrpe": "half"})),
     ("mamba2", (300, {"ssm_state": 512})),
@@ -75,7 +77,7 @@ def copies(cfg):
 @needs_triton
 @pytest.mark.parametrize(
     "arch, changes, precision",
-    [*((*case, "bf16") for case in CASES), *((*case, "fp32") for case in CASES if case not in ABLATED)],
+    [*((*case, "bf16") for case in CASES), *((*case, "fp32") for case in IN_FP32)],
     ids=name_of,
 )
 def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
@@ -95,6 +97,6 @@ def test_long_sequences_and_wide_heads(arch, shape, precision):
     """Sequences cut into segments, and heads that no kernel takes; with and without Hopper's own instructions."""
     context, changes = shape
     cfg = ablated(arch, "55k", changes, vocab_size=301)
-    for own_instructions in (True, False):
+    for own_instructions in (True, False) if precision == "bf16" else (False,):  # fp32 has none of them
         n_bytes = kept(cfg, 1, context, precision, own_instructions)
         assert n_bytes == pytest.approx(modelled(cfg, 1, context, precision), rel=0.01)

@@ -213,6 +213,8 @@ def test_zero_stages_and_processes():
         assert first["optimizer"] == second["optimizer"] == pytest.approx(12 * n / world)
         assert (first["gradients"], second["gradients"]) == (4 * n, pytest.approx(4 * n / world))
         assert first["reduce_bucket"] == 4 * 200_000_000
+        third = training_memory(cfg, micro_batch_tokens=8192, zero_stage=3, world_size=world)
+        assert ("gathered" in third) is (world > 1)
     waits = training_memory(cfg, micro_batch_tokens=8192, accumulate=True)["total"]
     assert waits > training_memory(cfg, micro_batch_tokens=8192)["total"]
 

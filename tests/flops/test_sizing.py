@@ -25,7 +25,8 @@ def test_the_presets_have_the_sizes_of_their_counts(arch, size):
         same = {"vocab_size": 257, "context_length": 256, "chunk_size": 32}
         assert grid_shape(arch, cfg.d_model, cfg.n_layers, **same) == cfg
         return
-    for measure in (parameters, total_parameters, flops_under("exact"), flops_under("6nd")):
+    more = (total_parameters, flops_under("exact"), flops_under("6nd")) if size in ("70m", "3b") else ()
+    for measure in (parameters, *more):
         sizing = best(arch, measure, measure(cfg))[0]
         assert (sizing.cfg, sizing.deviation) == (cfg, 0.0)
 

@@ -26,17 +26,16 @@ CASES = [
 @pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
 @torch.no_grad()
 def test_bytes_are_those_of_a_real_models_state(arch, changes, tmp_path):
-    """Batches of 1 and 3, after several tokens in one pass and after one more, in fp32 and with the weights in bf16."""
+    """After several tokens in one pass and after one more, in fp32 and with the weights in bf16."""
     model = build_model(preset(arch, "14k", **{"n_layers": 3} | changes), seed=0)
     model.save_pretrained(tmp_path)
-    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+    for batch, dtype, size in ((1, torch.float32, 4), (3, torch.bfloat16, 2)):
         model = load_model(tmp_path, dtype)
-        for batch in (1, 3):
-            ids, cache, read = torch.zeros(batch, 9, dtype=torch.int64), None, 0
-            for length in (9, 1):
-                read += length
-                cache = model(input_ids=ids[:, :length], cache=cache, use_cache=True).cache
-                assert cache.n_bytes == batch * decode_state(model.model_config, read, activation_bytes=size)["bytes"]
+        ids, cache, read = torch.zeros(batch, 9, dtype=torch.int64), None, 0
+        for length in (9, 1):
+            read += length
+            cache = model(input_ids=ids[:, :length], cache=cache, use_cache=True).cache
+            assert cache.n_bytes == batch * decode_state(model.model_config, read, activation_bytes=size)["bytes"]
 
 
 def test_bad_arguments_and_an_entry_without_a_state(monkeypatch):

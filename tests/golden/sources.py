@@ -285,6 +285,7 @@ SOURCES = (
                 *(adapter.results, "huber", "ends", None, True),
             ),
         ),
+        slow=True,
         replicates=200,
     ),
     Source(
@@ -295,6 +296,7 @@ SOURCES = (
             Command(f"predict {_GOLDEN}", adapter.nothing, before=Place.draw_forecast),
             Command(f"predict {_GOLDEN}", adapter.predictions, before=Place.draw_forecast),
         ),
+        slow=True,
         replicates=STUDY_REPLICATES,
         level=0.9,
     ),

@@ -64,6 +64,16 @@ def ablated(arch, size, changes, **more):
 
 
 PLAIN = [(arch, {}) for arch in ARCHS]
+# of each way along a sequence: bounds by another formula and dense matrices in another form change none
+ALONG = [
+    *((arch, changes) for arch in ("hgrn2", "hgrn1") for changes in ({"input_gate": "none"}, SHARED[7])),
+    ("hgrn2", SHARED[8]),
+    ("hgrn1", PAIRS | SHARED[7]),
+    ("hgrn1", OWN_GATES),
+    ("hgrn1", OWN_GATES | SHARED[8]),
+    ("hgrn1", {"data_dependent_theta": True}),
+    CASES[-1],
+]
 every_model = pytest.mark.parametrize("arch, changes", [*PLAIN, *CASES], ids=name_of)
 
 
@@ -193,23 +203,23 @@ def test_mixers_equal_the_equations(arch, changes):
 @torch.no_grad()
 def test_forget_gates_and_token_mixing(arch, changes):
     """The mixing matrix is the equation's, with padding and a boundary; the gates are those inside it."""
-    model, x = scattered(arch, changes), normal(2, 17, 12)
+    model, x = scattered(arch, changes), normal(2, 9, 12)
     config, mixer = model.model_config, model.decoder.layers[1].mixer
-    keep = torch.ones(2, 17, dtype=torch.bool)
-    keep[1, :4] = False
-    document_starts = torch.zeros(2, 17, dtype=torch.bool)
-    document_starts[0, 9] = True
-    stream = stream_of(model, 17, padding_mask=~keep, document_starts=document_starts)
+    keep = torch.ones(2, 9, dtype=torch.bool)
+    keep[1, :3] = False
+    document_starts = torch.zeros(2, 9, dtype=torch.bool)
+    document_starts[0, 5] = True
+    stream = stream_of(model, 9, padding_mask=~keep, document_starts=document_starts)
     f, mixing = mixer.forget_gates(x, stream), mixer.token_mixing(x, stream)
     gates_a_channel = 2 if option_of(config, "hgrn1_state") == "real_2d" else option_of(config, "expand_ratio", 1)
-    assert f.shape == (2, 17, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
-    assert (f[1, :4] == 1).all() and mixing.shape == (2, 3 if arch == "hgrn2" else 1, 17, 17)
+    assert f.shape == (2, 9, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
+    assert (f[1, :3] == 1).all() and mixing.shape == (2, 3 if arch == "hgrn2" else 1, 9, 9)
     if config.options.lower_bound == "one":
         assert (f == 1).all()
     elif config.options.lower_bound != "off":
         bound = stream.bounds[1].repeat(option_of(config, "expand_ratio", 1))
         assert (f >= bound * (1 - 1e-12)).all()
-        same = torch.allclose(f[0], bound.expand(17, -1), rtol=1e-12)
+        same = torch.allclose(f[0], bound.expand(9, -1), rtol=1e-12)
         assert same == (config.options.lower_bound == "only")
     if arch == "hgrn2":
         query, key, _, _ = mixer.operands(x, stream)
@@ -221,8 +231,8 @@ def test_forget_gates_and_token_mixing(arch, changes):
         query = torch.ones_like(key)
         gates = f * torch.exp(1j * (torch.zeros_like(f) if angles is None else angles))
     for row in range(2):
-        for t in range(17):
-            for s in range(17):
+        for t in range(9):
+            for s in range(9):
                 between = gates[row, s + 1 : t + 1].prod(0)
                 seen = s <= t and not document_starts[row, s + 1 : t + 1].any()
                 per_channel = (query[row, t] * between.real * key[row, s] * seen).double()

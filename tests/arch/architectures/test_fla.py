@@ -108,7 +108,7 @@ def test_the_layers_keep_their_own_initialisation(stub):
     assert "decoder.layers.0.mixer.inner.q_proj.weight" not in model.no_weight_decay()
 
 
-@pytest.mark.parametrize("layers", [[GLA], [GLA, "softmax"], ["tnl", "fla:NoFormula"], ["fla:Rounded"]])
+@pytest.mark.parametrize("layers", [[GLA, "softmax"], ["tnl", "fla:NoFormula", "fla:Rounded"]])
 def test_the_checks_of_every_architecture(stub, layers):
     register_pattern("mix", layers)
     outcomes = dict(failures(small("mix"), [name for name in CHECKS if name != "backends"]))

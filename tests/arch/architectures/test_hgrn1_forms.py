@@ -36,14 +36,8 @@ def test_widths(form, squares, state, inner):
     assert sum(p.numel() for p in mixer.parameters()) == squares * 16**2 + theta
 
 
-SLOW = {"real", "real_2d"}  # their kernel is that of narrow
-
-
-@pytest.mark.parametrize(
-    ("fast", "form"),
-    [pytest.param(fast, form, marks=[pytest.mark.slow] if fast == "triton" and form in SLOW else [])
-     for fast in ("chunk", "triton") for form in FORMS],
-)  # fmt: skip
+# test_triton_models.py has the complex form's kernel; narrow's is that of the others
+@pytest.mark.parametrize(("fast", "form"), [*(("chunk", form) for form in FORMS), ("triton", "narrow")])
 def test_fast_forms_have_the_recurrences_gradients(form, fast):
     """Of a whole model, away from its start: the loss and the gradient of every parameter."""
     if fast == "triton" and not WITH_TRITON:

@@ -11,7 +11,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from flops.state import decode_state
 
-STEPS = [500, pytest.param(2000, marks=pytest.mark.slow)]
+STEPS = [150, pytest.param(2000, marks=pytest.mark.slow)]
 
 
 def model_of(arch, dtype=torch.float64, **changes):

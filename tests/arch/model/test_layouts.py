@@ -9,14 +9,15 @@ from arch.model.cache import DecodeCache
 from arch.model.lm import build_model, load_model, next_token_loss
 from arch.presets import preset
 from arch.registry import ARCHITECTURES
-from tests.arch.architectures.test_ablations import CASES, PLAIN, ablated, every_model, name_of
+from tests.arch.architectures.test_ablations import ALONG, PLAIN, ablated, name_of
 from tests.arch.model.test_model import tokens
 
 LENGTHS = [1, 37, 64, 2, 32]  # of packed documents: of one token, across chunks of 32, aligned with them
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+every_model = pytest.mark.parametrize("arch, changes", [*PLAIN, *ALONG], ids=name_of)
 every_model_and_backend = pytest.mark.parametrize(
     "arch, changes, backend",
-    [*((*model, backend) for model in PLAIN for backend in (None, "naive")), *((*case, None) for case in CASES)],
+    [*((*model, backend) for model in PLAIN for backend in (None, "naive")), *((*case, None) for case in ALONG)],
     ids=name_of,
 )
 
@@ -111,15 +112,13 @@ def test_padding_at_either_end_changes_nothing(arch, changes, backend):
 
 
 @every_model
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_carried_state_is_as_good_as_the_tokens(arch, changes, padded):
+def test_a_carried_state_is_as_good_as_the_tokens(arch, changes):
     """In pieces of any length, one token too; with left padding in the first."""
     model = model_of(arch, changes)
     ids = tokens(model.model_config, rows=3, length=90)
     mask = torch.ones_like(ids)
-    if padded:
-        mask[0, :5] = 0
-        mask[2, :33] = 0
+    mask[0, :5] = 0
+    mask[2, :33] = 0
     whole = model(input_ids=ids, attention_mask=mask).logits
     parts, cache, read = [], None, 0
     for size in (40, 1, 1, 32, 13, 3):
@@ -171,7 +170,7 @@ def test_bad_inputs_are_named(arguments, message):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("last", [1, 2, 30])
+@pytest.mark.parametrize("last", [2, 30])
 def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
     """Also where the last is shorter than Mamba's convolution, and for LLaMA, which keeps every token."""
     model = model_of(arch)
@@ -180,7 +179,7 @@ def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
     cache = model(input_ids=ids[:, :40], documents=documents, use_cache=True).cache
     alone = model(input_ids=ids[:, 40 - last :]).logits[:, last:]
     torch.testing.assert_close(model(input_ids=ids[:, 40:], cache=cache).logits, alone, **CLOSE)
-    for token in range(40, 60):
+    for token in range(40, 45):
         out = model(input_ids=ids[:, token : token + 1], cache=cache, use_cache=True)
         cache = out.cache
         torch.testing.assert_close(out.logits, alone[:, token - 40 : token - 39], **CLOSE)
@@ -224,10 +223,10 @@ def test_padding_after_a_state(arch, changes):
 def test_another_models_state_is_refused(arch):
     model = model_of(arch)
     ids = tokens(model.model_config, rows=2, length=4)
-    for other in (a for a in ARCHS if a != arch):
-        cache = build_model(preset(other, "14k"), 0)(input_ids=ids, use_cache=True).cache
-        with pytest.raises(InputError, match=f"another model's: arch is '{other}' there and '{arch}' here"):
-            model(input_ids=ids, cache=cache)
+    other = "tnl" if arch == "llama" else "llama"
+    cache = build_model(preset(other, "14k"), 0)(input_ids=ids, use_cache=True).cache
+    with pytest.raises(InputError, match=f"another model's: arch is '{other}' there and '{arch}' here"):
+        model(input_ids=ids, cache=cache)
     deeper = build_model(preset(arch, "25k", init_std=0.1, n_layers=5), 0)(input_ids=ids, use_cache=True).cache
     with pytest.raises(InputError, match=f"n_layers is 5 there and {model.model_config.n_layers} here"):
         model(input_ids=ids, cache=deeper)

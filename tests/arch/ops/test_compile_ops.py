@@ -5,8 +5,8 @@ import torch
 
 from .compare import assert_close, case, randn
 
-PACKED = ["filter", "scan constant", "selective"]  # model/test_compile.py has the others, of whole models
-SLOW = [*((name, True) for name in ("decay head", "decay step", "gated logits")),
+PACKED = ["filter", "selective"]  # model/test_compile.py has others, of whole models
+SLOW = [*((name, True) for name in ("decay head", "decay step", "gated logits", "scan constant")),
         *((name, False) for name in ("decay none", "gated log", "filter", "scan real", "selective"))]  # fmt: skip
 LENGTH = 21  # one chunk of 16 rows and a shorter one
 

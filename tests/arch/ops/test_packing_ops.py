@@ -34,28 +34,29 @@ def alone(example, leaves, rows):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("backend", ["naive", "chunk", "step"])
 @pytest.mark.parametrize("name", CASES)
-def test_packed_documents_equal_each_alone(name, backend, dtype):
+def test_packed_documents_equal_each_alone(name, dtype):
     """The initial state is discarded, and has no gradient, where a document starts at the first token."""
     example = case(name, 2, LENGTH, dtype)
     inputs = example.inputs()
     expected = with_gradients(lambda leaves: alone(example, leaves, ROWS), inputs)
-    actual = with_gradients(lambda leaves: example.run(leaves, backend, starts(ROWS)), inputs)
-    assert (actual[-1] == 0).all()
-    assert_close(actual, expected, TOLERANCE[dtype])
+    for backend in ("naive", "chunk", "step") if dtype == torch.float64 else ("chunk",):
+        actual = with_gradients(lambda leaves, kind=backend: example.run(leaves, kind, starts(ROWS)), inputs)
+        assert (actual[-1] == 0).all()
+        assert_close(actual, expected, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("chunk_size", [1, 4, 64, 256])
 @pytest.mark.parametrize("name", CASES)
-def test_backends_agree_at_every_chunk_size(name, chunk_size, dtype):
+def test_backends_agree_at_every_chunk_size(name):
     """Here the first document goes on from an initial state."""
-    example, document_starts = case(name, 2, LENGTH, dtype), starts(ROWS, first=False)
+    example, document_starts = case(name, 2, LENGTH, torch.float64), starts(ROWS, first=False)
     expected = with_gradients(lambda leaves: example.run(leaves, "naive", document_starts), example.inputs())
-    actual = with_gradients(lambda leaves: example.run(leaves, "chunk", document_starts, chunk_size), example.inputs())
-    assert (actual[-1] != 0).any()
-    assert_close(actual, expected, TOLERANCE[dtype])
+    for size in (1, 4, 64, 256):
+        actual = with_gradients(
+            lambda leaves, size=size: example.run(leaves, "chunk", document_starts, size), example.inputs()
+        )
+        assert (actual[-1] != 0).any()
+        assert_close(actual, expected, 1e-10)
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])

@@ -136,7 +136,9 @@ def test_fake_kernels_of_silu():
     assert rotary_operator._parts._opoverload in {func for func, _ in compared.calls}
 
 
-@pytest.mark.parametrize("name", ["decay step", "delta head", "angles", *RUNS])
+@pytest.mark.parametrize(
+    "name", ["decay step", *RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in ("delta head", "angles"))]
+)
 def test_compiled_for_any_length(name):
     """One graph, whose operators' sizes follow from symbolic shapes."""
     torch._dynamo.reset()
