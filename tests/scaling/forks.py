@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -45,7 +46,7 @@ class Forked:
         self.returncode: int | None = None
         self._out, self._err = out, err
         reports, of_keeper = os.pipe()
-        self._reports = os.fdopen(reports)
+        self._reports = os.fdopen(reports, encoding="utf-8")
         request = json.dumps([words, environment, str(folder.resolve())]).encode()
         socket.send_fds(_server(), [request], [out.fileno(), err.fileno(), of_keeper])
         os.close(of_keeper)
@@ -111,7 +112,12 @@ def run(
     if fresh:
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | environment
         done = subprocess.run(
-            command(*words, processes=processes), env=env, cwd=folder, capture_output=True, text=True, timeout=600
+            command(*words, processes=processes),
+            env=env,
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=600,
         )
         return done.returncode, done.stdout, done.stderr
     started = start(*words, processes=processes, folder=folder, **environment)
@@ -138,13 +144,14 @@ def serve(requests: socket.socket) -> None:
     torch.set_num_threads(1)
     del sys.modules["scaling.trainer.process"]  # whose clock starts where it is imported
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, files, *_ = socket.recv_fds(requests, 1 << 20, 3)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if not message:
             return
         if not _fork():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             pid = _fork()
             if not pid:
                 requests.close()
