@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from data.files import read_manifest
@@ -102,6 +103,7 @@ def starts(run: RunDir) -> int:
 
 
 @needs_slurm
+@pytest.mark.slow
 def test_a_study_survives_everything_a_cluster_does(tmp_path: Path) -> None:
     with cluster(6) as slurm:
         campaign = Campaign(slurm, tmp_path)

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from data.files import read_json
 from scaling.rundir.directory import RunDir
 
@@ -14,7 +12,7 @@ from ..scaling.eighth import module
 from .cluster import Cluster, needs_slurm
 from .studies import CPUS, study_file
 
-pytestmark = [needs_slurm, pytest.mark.slow]
+pytestmark = needs_slurm
 
 
 def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,9 @@ from scaling.rundir.versions import package_versions
 from scaling.study.run import RunSpec
 from scaling.study.schema import Corpus
 from scaling.study.training import Training
+
+from . import forks
+from .forks import Forked
 
 CONTEXT, BATCH = 64, 512  # tokens
 EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")  # columns without times
@@ -62,16 +64,20 @@ def make_run(
     return prepare_run(study / "runs" / run.run_id, run, cost_table(model), *about)
 
 
-def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> subprocess.Popen[str]:
-    """The trainer as a process (with `processes` > 1 under torchrun), in a process group of its own."""
-    command = [sys.executable, "-m", "scaling.trainer.process"]
-    if processes > 1:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command += ["-m", "scaling.trainer.process"]
-    inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "KILL_AT_WRITE")}
+def words_of(rundir: RunDir, *options: str) -> tuple[str, ...]:
+    return "scaling.trainer.process", str(rundir.path), "--device", "cpu", *options
+
+
+def start(rundir: RunDir, *options: str, **environment: str) -> Forked:
+    """The trainer as a process, in a process group of its own."""
+    return forks.start(*words_of(rundir, *options), **environment)[0]
+
+
+def start_fresh(rundir: RunDir, *options: str, processes: int = 1) -> subprocess.Popen[str]:
+    """By an interpreter of its own, with `processes` > 1 under torchrun."""
     return subprocess.Popen(
-        [*command, str(rundir.path), "--device", "cpu", *options],
-        env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
+        forks.command(*words_of(rundir, *options), processes=processes),
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -80,11 +86,11 @@ def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str)
     )
 
 
-def train(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of the trainer's process."""
-    process = start(rundir, *options, processes=processes, **environment)
-    out, err = process.communicate(timeout=600)
-    return process.returncode, out, err
+def train(
+    rundir: RunDir, *options: str, processes: int = 1, fresh: bool = False, **environment: str
+) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of the trainer's processes; see forks.run."""
+    return forks.run(*words_of(rundir, *options), processes=processes, fresh=fresh, **environment)
 
 
 def train_here(rundir: RunDir) -> int:

@@ -99,8 +99,8 @@ def raw(content: Callable[[bytes], bytes], **how: object) -> Lie:
     return lie
 
 
-def zeros(before: Callable[[list[Member]], bytes], n_bytes: int = GIB) -> Lie:
-    """`before`, then so many zeros, in a file of at most half a megabyte."""
+def zeros(before: Callable[[list[Member]], bytes], n_bytes: int = 13 << 24) -> Lie:
+    """`before`, then so many zeros, more than may be held, in a file of at most half a megabyte."""
 
     def lie(members: list[Member], path: Path) -> object:
         packer = lzma.LZMACompressor(preset=0)

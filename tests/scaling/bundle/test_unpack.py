@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +17,7 @@ from data.left_out import left_out
 from scaling.cli import passing
 from scaling.rundir.directory import RunDir
 
+from .. import forks
 from .conftest import Made
 from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar
 
@@ -246,10 +244,9 @@ def test_an_index_of_another_form_is_damaged(made: Made, tmp_path: Path, change:
 
 
 def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Made, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scaling", "bundle", "unpack", str(made.bundle), "--out", str(tmp_path / "out")]
-    environment = os.environ | {"KILL_AT_WRITE": "unpacked:2"}  # the corpus, then the first run
-    killed = subprocess.run(command, env=environment, check=False, start_new_session=True)
-    assert killed.returncode == -signal.SIGKILL
+    words = ["scaling", "bundle", "unpack", str(made.bundle), "--out", str(tmp_path / "out")]
+    killed, _, _ = forks.run(*words, KILL_AT_WRITE="unpacked:2")  # after the corpus and the first run
+    assert killed == -signal.SIGKILL
     home = tmp_path / "out/tiny"
     assert [path.name for path in (home / "runs").iterdir()] == [RUNS[0]]
     report = unpack(tmp_path / "out", made.bundle)

@@ -126,17 +126,20 @@ def greedy(model: Any, ids: torch.Tensor, n: int) -> torch.Tensor:
 
 FORMS = {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
 FORMS["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
+FEW = ("tnl", "hgrn2", "mamba2", "mix")
 HYBRID = (["gated_deltanet", "softmax"], {"softmax": {"position": "none", "window": 9}})
 
 
 @pytest.mark.parametrize(
     "models",
     [
-        pytest.param({arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in (*ARCHS, "mix")}, id="all"),
+        pytest.param({arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in FEW}, id="few"),
+        # fast: the code that travels, by tests/arch/hf/test_remote_code.py
+        pytest.param({arch: (arch, {}) for arch in ARCHS if arch not in FEW}, id="all", marks=pytest.mark.slow),
         pytest.param(FORMS, id="other forms", marks=pytest.mark.slow),
     ],
 )
-def test_every_architecture_loads_without_this_project(
+def test_architectures_load_without_this_project(
     models: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path, elsewhere: Any
 ) -> None:
     with as_registered():

@@ -23,7 +23,7 @@ from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 from tests.commands import in_this_process, refusal_of
 from tests.data.image_folder import write_folder
-from tests.scaling.small_runs import exact_rows, start
+from tests.scaling.small_runs import exact_rows, train
 
 PADDING, FILLER, MARK = 11, 8, 9
 
@@ -146,10 +146,9 @@ def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
     (rundir,) = [RunDir(path) for path in (tmp_path / "classes/runs").glob("hgrn2-*")]
     other = RunDir(tmp_path / "other/runs" / rundir.path.name)
     shutil.copytree(tmp_path / "classes", tmp_path / "other")
-    assert start(rundir).wait() == 0
-    killed = start(other, KILL_AT_WRITE="state:2")
-    assert killed.wait() == -signal.SIGKILL
-    assert start(other).wait() == 0
+    assert train(rundir)[0] == 0
+    assert train(other, KILL_AT_WRITE="state:2")[0] == -signal.SIGKILL
+    assert train(other)[0] == 0
     assert exact_rows(other) == exact_rows(rundir)
     weights = [list(run.path.rglob("model.safetensors"))[-1].read_bytes() for run in (rundir, other)]
     assert weights[0] == weights[1]
@@ -165,9 +164,9 @@ def test_a_run_of_augmented_images_that_was_killed_continues_to_the_same_numbers
     (rundir,) = [RunDir(path) for path in (tmp_path / "out/classes/runs").iterdir()]
     other = RunDir(tmp_path / "other/runs" / rundir.path.name)
     shutil.copytree(tmp_path / "out/classes", tmp_path / "other")
-    assert start(rundir).wait() == 0
-    assert start(other, KILL_AT_WRITE="state:2").wait() == -signal.SIGKILL
-    assert start(other).wait() == 0
+    assert train(rundir)[0] == 0
+    assert train(other, KILL_AT_WRITE="state:2")[0] == -signal.SIGKILL
+    assert train(other)[0] == 0
     assert exact_rows(other) == exact_rows(rundir)
     weights = [list(run.path.rglob("model.safetensors"))[-1].read_bytes() for run in (rundir, other)]
     assert weights[0] == weights[1]

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
 from tests.commands import ROOT, alive, in_this_process
+from tests.scaling import forks
 
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
 EVALUATION = (
@@ -42,18 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, *arguments: str, out: str = "out", name: str = "study") -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "scaling",
-        "eval",
-        name,
-        str(folder / "small.yaml"),
-        "--out",
-        f"{folder / out}",
-        *arguments,
-    ]
+def words(folder: Path, *arguments: str, out: str = "out", name: str = "study", file: str = "small.yaml") -> list[str]:
+    return ["scaling", "eval", name, str(folder / file), "--out", str(folder / out), *arguments]
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +52,8 @@ def own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def scaling_eval(
-    folder: Path, *arguments: str, out: str = "out", name: str = "study"
-) -> subprocess.CompletedProcess[str]:
-    line = command(folder, *arguments, out=out, name=name)
-    return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+def scaling_eval(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(arguments, *forks.run(*words(folder, *arguments, **more)))
 
 
 def quickly(*words: object) -> subprocess.CompletedProcess[str]:
@@ -104,7 +91,11 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     environment = os.environ | {"TINY_WAIT": f"{last.arch} {last.d_model}"}
     with open(folder / "first.log", "ab") as log:
         first = subprocess.Popen(
-            command(folder, "--workers", "4"), env=environment, stdout=log, stderr=log, start_new_session=True
+            forks.command(*words(folder, "--workers", "4")),
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     wait_for(folder, 30)
     workers = worker_pids(first.pid)
@@ -169,8 +160,7 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
         folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3", name="worker"
     )
     assert whole.returncode == 0 and whole.stdout.count(" four: done") == 5
-    words = ("eval", "worker", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
-    wrong = quickly(*words)
+    wrong = quickly(*words(folder, *tasks, "--checkpoint", "tnl-14k", name="worker")[1:])
     assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
 
 
@@ -186,18 +176,7 @@ def test_failures_are_shown_counted_and_do_not_stop_the_others(folder: Path) -> 
     (home / "llama-14k-c32-s0/checkpoints/00000004" / MANIFEST).unlink()
     (folder / "bad.yaml").write_text((folder / "small.yaml").read_text().replace("file: text.txt", "file: gone.txt"))
     tasks = ("--tasks", f"validation,perplexity,{HERE}:one", "--only", "arch=llama,size=14k")
-    line = [
-        sys.executable,
-        "-m",
-        "scaling",
-        "eval",
-        "study",
-        str(folder / "bad.yaml"),
-        "--out",
-        str(folder / "bad"),
-        *tasks,
-    ]
-    result = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+    result = scaling_eval(folder, *tasks, out="bad", file="bad.yaml")
     assert result.returncode == 1, result.stderr
     computed = result.stderr.splitlines()
     assert computed[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
@@ -213,7 +192,7 @@ def test_failures_are_shown_counted_and_do_not_stop_the_others(folder: Path) -> 
     assert computed[4:] == ["error: 11 of 15 evaluations are not done"]  # perplexity at 4, two tasks at 2, three at 1
     assert len(list(home.glob("*/evals/*/*.json"))) == 4
     # and again: nothing is evaluated twice, what failed is tried again
-    again = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+    again = scaling_eval(folder, *tasks, out="bad", file="bad.yaml")
     assert again.returncode == 1 and "eval: 4 of 15 evaluations to do" in again.stdout
     assert again.stderr.splitlines()[-1] == computed[-1]
 

@@ -20,8 +20,9 @@ from arch.amounts import count
 from arch.errors import InputError
 from scaling.cli.fit_details import result_text
 from scaling.cli.fit_laws import Progress
-from scaling.cli.main import app
+from scaling.cli.main import app, main
 from scaling.cli.passing import Passing
+from tests.commands import in_this_process
 
 ROOT = Path(__file__).resolve().parents[3]
 COLUMNS = 'n_params="Model Size",flops="Training FLOP",loss=loss'
@@ -575,20 +576,7 @@ def test_a_disk_that_fails_after_the_fit_is_one_line(curves, tmp_path, monkeypat
 
 
 def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "scaling",
-        "fit",
-        "table",
-        str(curves),
-        "--where",
-        "loss<0",
-        "--save",
-        str(tmp_path / "f"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    result = in_this_process(main, "fit", "table", curves, "--where", "loss<0", "--save", tmp_path / "f")
     assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
     assert result.stderr.startswith(f"error: {curves}: no row is left") and not (tmp_path / "f").exists()
 

@@ -3,11 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
-import torch
 
 from arch.errors import InputError
 from arch.model.lm import load_model
@@ -17,6 +14,7 @@ from scaling.checkpoints.export import export_hf
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
+from .. import forks
 from ..eighth import ROOT
 from ..small_runs import BATCH, exact_rows, make_run, train
 
@@ -148,19 +146,6 @@ def test_a_hybrid_resumes_to_the_same_bits_and_its_checkpoint_travels(tmp_path):
     ARCHITECTURES.pop("mix")
     export_hf(weights[0].parent, tmp_path / "exported")
     assert json.loads((tmp_path / "exported" / "config.json").read_text())["layers"] == HYBRID
-    loads = (
-        "import sys, torch, transformers\n"
-        "model = transformers.AutoModelForCausalLM.from_pretrained(\n"
-        "    sys.argv[1], trust_remote_code=True, dtype=torch.float32)\n"
-        "ids = torch.arange(40)[None]\n"
-        "print(model(ids).logits.double().sum().item(), model.generate(ids, max_new_tokens=3).shape[1])\n"
-    )
-    words = [sys.executable, "-c", loads, str(tmp_path / "exported")]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"HF_HOME": str(tmp_path / "hf")})
-    assert done.returncode == 0, done.stderr
-    total, n_tokens = done.stdout.split()
-    expected = load_model(weights[0].parent)(input_ids=torch.arange(40)[None]).logits.double().sum().item()
-    assert float(total) == pytest.approx(expected, rel=1e-4) and int(n_tokens) == 43
 
 
 def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
@@ -170,12 +155,14 @@ def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
         text = page.partition(f"```{language}\n# {name}\n")[2].partition("```\n")[0]
         assert 5 < text.count("\n") < 41
         (tmp_path / name).write_text(text)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+    def run(*words):
+        return forks.run(*words, folder=tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+
     for words in (["average", "--plugin", "average"], ["average-3to1", "--study", "average.yaml"]):
         assert " ".join(["python -m scaling.check", *words]) in page
-        command = [sys.executable, "-m", "scaling.check", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0 and done.stdout.count("  ok  ") == len(CHECKS), done.stdout + done.stderr
+        code, out, err = run("scaling.check", *words)
+        assert code == 0 and out.count("  ok  ") == len(CHECKS), out + err
     (tmp_path / "recall.yaml").write_text(
         "name: r\narchitectures: {a2: {layers: [average, softmax]}}\narchs: [a2, average]\n"
         "problems: [{length: 16, pairs: 2}]\nwidths: [16]\nrates: [3e-3]\n"
@@ -185,6 +172,5 @@ def test_the_page_of_mixers_and_hybrids_does_what_it_says(tmp_path):
         (["data", "average.yaml"], "tokens to train on"),  # refuses a corpus that is too small for a run
         (["recall", "recall.yaml", "--plugin", "average", "--dry-run"], "would train 2 of 2 units"),
     ):
-        command = [sys.executable, "-m", "scaling", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0 and says in done.stdout, done.stdout + done.stderr
+        code, out, err = run("scaling", *words)
+        assert code == 0 and says in out, out + err

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.commands import in_this_process
 from tests.gate import gated
 from tests.registries import as_registered
 
+from .. import forks
 from ..eighth import ROOT, module
 from ..small_runs import start, train
 
@@ -52,12 +52,9 @@ class Page:
 
     def process(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
         """A line of the page: `scaling`, `flops` or `python`, this checkout's."""
-        first, *rest = shlex.split(line)
-        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "scaling.cli.flops"]}[first]
+        first, *rest = shlex.split(line.replace("python -m ", "").replace("flops ", "scaling.cli.flops "))
         path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-        words = [sys.executable, *command, *rest]
-        return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+        return subprocess.CompletedProcess(line, *forks.run(first, *rest, folder=self.folder, PYTHONPATH=path))
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
         """The same of `scaling` and `flops` in this process, which imports the plugin anew for each line."""

@@ -1,11 +1,12 @@
-"""A small trunk with branches, and the runs that each branch must equal, trained for the tests in one process."""
+"""A small trunk with branches, and the runs that each branch must equal, trained for the tests in one process.
+
+As a program, `DEVICE RUN_DIR ..`, that process."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,15 @@ from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
+from scaling.trainer import process
+
+from .. import forks
 
 BATCH = 256
 TRAINING: dict[str, Any] = {
     **{"schedule": "wsd", "branches": [10 * BATCH, 20 * BATCH], "decay_fraction": 0.3, "decay_shape": "sqrt"},
     **{"batch_tokens": BATCH, "warmup_tokens": 4 * BATCH, "lr": 4e-3, "n_checkpoints": 3, "checkpoint_dtype": "fp32"},
 }
-ONE_AFTER_ANOTHER = """
-import sys, time
-from scaling.trainer import process
-
-def main():
-    device, *paths = sys.argv[1:]
-    codes = [process.main([path, "--device", device], started=time.perf_counter()) for path in paths]
-    process.leave_group()
-    return next((code for code in codes if code), 0)
-
-process.end_with(main)
-"""
 
 
 def study(
@@ -78,25 +70,10 @@ def _prepared(path: Path, run: RunSpec, corpus: Corpus) -> RunDir:
 
 
 def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environment: str) -> tuple[int, str]:
-    """(exit code, output) of a process that trains them one after another, or of several under torchrun."""
-    paths = [str(run.path) for run in runs]
-    script = runs[0].study / "train_all.py"
-    script.write_text(ONE_AFTER_ANOTHER, encoding="utf-8")
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "KILL_AT_WRITE")}
-    done = subprocess.run(
-        [*launcher, str(script), device, *paths],
-        env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=300,
-        check=False,
-        start_new_session=True,
-    )
-    return done.returncode, done.stdout + done.stderr
+    """(exit code, output) of a process that trains them one after another, or of several."""
+    words, fresh = [__name__, device, *(str(run.path) for run in runs)], device != "cpu"
+    code, out, err = forks.run(*words, processes=processes, fresh=fresh, **environment)
+    return code, out + err
 
 
 def rows_after(rundir: RunDir, step: int) -> list[tuple[float, ...]]:
@@ -121,3 +98,14 @@ def equal(branch: RunDir, whole: RunDir) -> int:
 
 def origin(rundir: RunDir) -> dict[str, Any]:
     return dict(json.loads(rundir.run_json.read_text(encoding="utf-8"))["origin"])
+
+
+def main() -> int:
+    device, *paths = sys.argv[1:]
+    codes = [process.main([path, "--device", device], started=time.perf_counter()) for path in paths]
+    process.leave_group()
+    return next((code for code in codes if code), 0)
+
+
+if __name__ == "__main__":
+    process.end_with(main)

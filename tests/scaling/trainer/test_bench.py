@@ -1,27 +1,29 @@
 """`python -m scaling.trainer.bench`: what it measures, and what it refuses."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+import torch
 
 from arch.errors import InputError
 from scaling.trainer import bench
+
+from .. import forks
 
 SMALL = ["--vocab-size", "257", "--batch", "2", "--context-length", "64", "--steps", "2"]
 
 
 def measured(*options):
-    """A process of its own, since a run's process group and what DeepSpeed sets in the environment stay."""
-    command = [sys.executable, "-m", "scaling.trainer.bench", "--size", "2x128", *SMALL, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    """(exit code, stdout, stderr) of a process of its own, since a run's process group and what DeepSpeed sets in the
+    environment stay."""
+    words = ["--size", "2x128", *SMALL, *options]
+    return forks.run("scaling.trainer.bench", *words, fresh=torch.cuda.is_available())
 
 
 def test_a_row_each_model_and_size(tmp_path):
     out = tmp_path / "rows.json"
-    done = measured("--model", "tnl,hgrn2", "--micro-batch", "1", "--recompute", "0.5", "--json", str(out))
-    assert done.returncode == 0, done.stderr
+    code, shown, err = measured("--model", "tnl,hgrn2", "--micro-batch", "1", "--recompute", "0.5", "--json", str(out))
+    assert code == 0, err
     rows = json.loads(out.read_text())
     assert [(row["model"], row["size"], row["processes"]) for row in rows] == [
         ("tnl", "2x128", 1),
@@ -30,12 +32,12 @@ def test_a_row_each_model_and_size(tmp_path):
     for row in rows:
         assert row["n_params"] > 10_000 and row["eager_ms"] > 0 and row["run_ms"] > 0
         assert row["tokens_per_s"] == pytest.approx(1e3 * 128 / row["run_ms"], abs=1)
-    assert "run_ms" in done.stdout
+    assert "run_ms" in shown
 
 
 def test_rows_that_do_not_split_are_one_line():
-    done = measured("--model", "tnl", "--batch", "3", "--micro-batch", "2")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "do not split" in done.stderr
+    code, _, err = measured("--model", "tnl", "--batch", "3", "--micro-batch", "2")
+    assert code == 2 and len(err.splitlines()) == 1 and "do not split" in err
 
 
 @pytest.mark.parametrize(

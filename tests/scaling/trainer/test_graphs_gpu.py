@@ -32,7 +32,7 @@ from scaling.trainer.stepper import Stepper
 from scaling.trainer.turns import Lane
 from tests.registries import as_registered
 
-from ..small_runs import exact_rows, make_run, start, train
+from ..small_runs import exact_rows, make_run, start_fresh, train
 from . import branch_runs
 from .test_skipped import check_skips
 
@@ -321,18 +321,18 @@ LONG |= {"checkpoint_tokens": [100 * ROWS * CONTEXT, 400 * ROWS * CONTEXT]}
 @pytest.mark.parametrize("arch", ["hgrn2", "four-kinds"])
 def test_kill_9_twice_and_a_signal_under_graphs(arch: str, tmp_path: Path) -> None:
     undisturbed = make_run(tmp_path / "one", arch, "6k", shape=SHAPE, **LONG)
-    code, out, err = train(undisturbed, "--device", "cuda")
+    code, out, err = train(undisturbed, "--device", "cuda", fresh=True)
     assert code == 0 and "no CUDA graphs" not in out, out + err
     print(out)
     assert 0 < (last_attempt(undisturbed.path) or {})["peak_memory_gb"] < 4
     rundir = make_run(tmp_path / "two", arch, "6k", shape=SHAPE, **LONG)
     for number, after in ((signal.SIGKILL, 60), (signal.SIGKILL, 170), (signal.SIGTERM, 260)):
-        process = start(rundir, "--device", "cuda")
+        process = start_fresh(rundir, "--device", "cuda")
         wait_for_step(process, rundir, after + random.Random(after).randrange(30))
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=120)
         assert process.returncode == (75 if number == signal.SIGTERM else -number), out + err
-    code, out, err = train(rundir, "--device", "cuda")
+    code, out, err = train(rundir, "--device", "cuda", fresh=True)
     assert code == 0, out + err
     print(out)
     assert exact_rows(rundir) == exact_rows(undisturbed)

@@ -13,7 +13,7 @@ from scaling.rundir.directory import RunDir
 
 from ..small_runs import BATCH, CONTEXT, make_run, train
 
-STEPS = 20
+STEPS = 12
 TOLERANCE = 1e-5  # of a loss, fp32
 SETTINGS: dict[str, Any] = {"n_steps": STEPS, "state_every_tokens": STEPS // 2 * BATCH}
 
@@ -25,7 +25,7 @@ def losses(rundir: RunDir) -> list[float]:
 @pytest.mark.parametrize(
     ("arch", "processes", "more"),
     [
-        ("hgrn2", 2, {}),
+        pytest.param("hgrn2", 2, {}, marks=pytest.mark.slow),  # fast: tests/arch/model/test_sequence.py
         ("llama", 4, {"zero_stage": 1, "micro_batch_tokens": 2 * CONTEXT, "reset_at_documents": True}),
     ],
 )

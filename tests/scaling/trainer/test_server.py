@@ -23,7 +23,7 @@ from scaling.rundir.directory import VALIDATION, RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, tokens
 from scaling.trainer.loop import Trainer
 
-from ..small_runs import BATCH, exact_rows, make_run, status, train
+from ..small_runs import exact_rows, make_run, status, train
 
 SERVER = [sys.executable, "-m", "scaling.trainer.server"]
 
@@ -90,15 +90,6 @@ def test_a_trained_run_is_evaluated_where_it_was_trained_as_by_a_worker(processe
     assert len(values) == 2 and values == [pair.stored().values for pair in matrix.pairs]
 
 
-def test_a_signal_stops_the_run_and_the_process(tmp_path: Path) -> None:
-    rundir = make_run(tmp_path, n_steps=4000, source="synthetic:0:3000000", state_every_tokens=1000 * BATCH)
-    worker = workers.Worker(served(rundir), None, None)
-    wait_for_rows(rundir)
-    worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(60) == 75 and [code for _, code in worker.ended()[0]] == [75]
-    assert "stopped by SIGTERM" in rundir.log.read_text() and status(rundir)["state"] == "running"
-
-
 def test_an_error_nobody_expected_ends_the_process_and_the_next_run_gets_a_fresh_one(tmp_path: Path) -> None:
     broken = make_run(tmp_path, n_steps=3, name="broken", shape={"d_ffn": 10**10})  # of a terabyte
     whole = make_run(tmp_path, n_steps=3, name="whole")
@@ -108,7 +99,7 @@ def test_an_error_nobody_expected_ends_the_process_and_the_next_run_gets_a_fresh
     assert "Traceback" in broken.log.read_text()
 
 
-def test_a_signal_stops_all_runs_that_take_turns(tmp_path: Path) -> None:
+def test_a_signal_stops_all_runs_that_take_turns_and_the_process(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path, arch, n_steps=4000, source="synthetic:0:3000000", name=arch) for arch in ("tnl", "hgrn2")
     ]

@@ -1,12 +1,10 @@
 """A model that no process holds whole: its first weights, checkpoint and probe loss are to the bit those of a model in
-one piece. As a program: what processes of torchrun do in the folder that is named; the first prints the results."""
+one piece. As a program: what its processes do in the folder that is named; the first prints the results."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +24,14 @@ from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.process import end_with
 from scaling.trainer.sharded import ShardedModel, saved_model
 
+from .. import forks
 from ..small_runs import BATCH, make_run, train
 from .step_loops import CONTEXT, CPU, ROWS, SHORT, batches, mixed_model, short, training
 
-ROOT = Path(__file__).resolve().parents[3]
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize(("arch", "tie"), [("llama", False), *((arch, True) for arch in ARCHS)])
 def test_a_sharded_model_begins_with_the_same_weights(arch: str, tie: bool, tmp_path: Path) -> None:
     """Matrices, gates' bounds, position encodings and what mixers fill themselves."""
     config = preset(arch, "14k", context_length=CONTEXT, chunk_size=16, tie_embeddings=tie)
@@ -50,13 +47,11 @@ def test_a_sharded_model_begins_with_the_same_weights(arch: str, tie: bool, tmp_
 @pytest.mark.parametrize(("tie", "persistent"), [(True, 0), (False, engine_module.PERSISTENT)])
 def test_two_processes_write_and_read_what_one_does(tie: bool, persistent: int, kind: str, tmp_path: Path) -> None:
     """GPUs: losses to rounding, since a sharded model takes fewer fused operations, and softmax does not repeat."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "tests.scaling.trainer.test_sharded", str(tmp_path), str(int(tie)), str(persistent), kind]
+    words = [__name__, str(tmp_path), str(int(tie)), str(persistent), kind]
     rounding = 0.0 if kind == "cpu" else 1e-5
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = json.loads(done.stdout.splitlines()[-1])
+    code, out, err = forks.run(*words, processes=2, fresh=kind == "cuda")
+    assert code == 0, err[-3000:]
+    results = json.loads(out.splitlines()[-1])
     for dtype in DTYPES:
         mixed_model(tie).save_pretrained(tmp_path / "one", dtype)
         path = tmp_path / str(dtype).removeprefix("torch.")
@@ -73,15 +68,15 @@ def test_two_processes_write_and_read_what_one_does(tie: bool, persistent: int, 
 
 
 def test_a_checkpoint_that_is_there_is_written_again_only_where_its_weights_are_others(tmp_path: Path) -> None:
-    rundir = make_run(tmp_path, n_steps=12, state_every_tokens=6 * BATCH, keep_states=2, zero_stage=3)
+    rundir = make_run(tmp_path, n_steps=4, state_every_tokens=2 * BATCH, keep_states=2, zero_stage=3)
     code, out, err = train(rundir, processes=2)
     assert code == 0, out + err
     last = rundir.checkpoints()[-1].path
-    assert last.name == "00000012"
+    assert last.name == "00000004"
     expected, written = (last / WEIGHTS).read_bytes(), (last / WEIGHTS).stat().st_mtime_ns
     for others in (False, True):
-        shutil.rmtree(rundir.state(12))
-        rundir.write_status("running", 6, 6 * BATCH, "stopped", None)
+        shutil.rmtree(rundir.state(4))
+        rundir.write_status("running", 2, 2 * BATCH, "stopped", None)
         if others:
             (last / WEIGHTS).write_bytes(expected[:-1] + bytes([expected[-1] ^ 1]))
             manifest = read_json(last / MANIFEST)

@@ -1,12 +1,9 @@
 """Steps whose gradients are not finite change nothing, on all processes alike, are counted, and end a run where they do
-not end. As a program under torchrun: the checks of the engine by several processes."""
+not end. As a program: the checks of the engine by several processes."""
 
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,8 @@ from scaling.trainer.graphs import digest
 from scaling.trainer.loop import MOST_SKIPPED, Trainer
 from scaling.trainer.pieces import Part
 from scaling.trainer.stepper import Stepper
-from tests.conftest import ROOT
 
+from .. import forks
 from ..small_runs import BATCH, make_run, status
 from .step_loops import CPU, ROWS, batches, small_model, training
 
@@ -81,10 +78,8 @@ def test_a_skipped_step_changes_no_bit_under_zero(stage: int) -> None:
 
 
 def test_two_processes_skip_what_is_bad_on_one() -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", __name__]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    code, _, err = forks.run(__name__, processes=2)
+    assert code == 0, err[-3000:]
 
 
 def trainer(rundir: RunDir, bad: range | tuple[int, ...], killed_at: int = 0) -> Trainer:

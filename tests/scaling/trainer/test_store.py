@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,8 @@ from scaling.rundir.directory import RunDir
 from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED
 
 from ...jobs.studies import study_file
+from .. import forks
+from ..forks import Forked
 from ..small_runs import make_run, start, train
 
 
@@ -33,10 +32,12 @@ def address() -> Iterator[dict[str, str]]:
         yield {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(held.getsockname()[1])}
 
 
-def says(process: subprocess.Popen[str], word: str) -> str:
-    """The first line on its stderr with `word`."""
-    assert process.stderr is not None
-    return next(line for line in process.stderr if word in line)
+def says(process: Forked, word: str) -> str:
+    """Its stderr, once there is a whole line with `word`."""
+    while not (word in (err := process.printed()[1]) and err.endswith("\n")):
+        assert process.poll() is None, err
+        time.sleep(0.05)
+    return err
 
 
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (3, signal.SIGUSR1)])
@@ -57,11 +58,10 @@ def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         assert time.monotonic() - begun < 30
-        assert process.returncode == EXIT_STOPPED and err.count("\n") == 1, err
+        assert process.returncode == EXIT_STOPPED and err.count("\n") == 2, err
         assert f"stopped by {signal.Signals(number).name}: rank {rank} of 8 was waiting for {what}" in err
     finally:
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGKILL)
     assert run.status()["state"] == "waiting", "nothing was trained"
 
 
@@ -75,16 +75,10 @@ process.end_with(process.main)
 
 def test_the_wait_is_bounded(run: RunDir, address: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "patient.py").write_text(PATIENT)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "patient.py"), str(run.path), "--device", "cpu"],
-        env=os.environ | {"RANK": "1", "WORLD_SIZE": "2"} | address,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == EXIT_INPUT and done.stderr.count("\n") == 1, done.stderr
-    assert "error: rank 1 of 2: rank 0 at 127.0.0.1:" in done.stderr and "did not come in 1 s" in done.stderr
+    second = {"RANK": "1", "WORLD_SIZE": "2", "PYTHONPATH": str(tmp_path)} | address
+    code, _, err = forks.run("patient", str(run.path), "--device", "cpu", **second)
+    assert code == EXIT_INPUT and err.count("\n") == 1, err
+    assert "error: rank 1 of 2: rank 0 at 127.0.0.1:" in err and "did not come in 1 s" in err
 
 
 def test_a_port_that_is_taken_is_one_line(run: RunDir) -> None:
@@ -111,16 +105,9 @@ PODS = {
 def test_a_command_that_starts_trainers_hands_none_of_it_on(tmp_path: Path, processes: int) -> None:
     grid = {"archs": ["llama"], "sizes": ["6k"]}
     study = study_file(tmp_path, ["6k"], grid=grid, jobs={"processes": processes})
-    done = subprocess.run(
-        [sys.executable, "-m", "scaling", "train", str(study)],
-        env=os.environ | PODS,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.splitlines()[0] == (
+    code, out, err = forks.run("scaling", "train", str(study), **PODS)
+    assert code == 0, out + err
+    assert err.splitlines()[0] == (
         "the environment's GROUP_RANK, MASTER_ADDR, MASTER_PORT and 8 more: not used, since this command starts its "
         "processes itself (jobs.processes of the study says how many a run has)"
     )

@@ -19,7 +19,7 @@ import pytest
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import tokens
 
-from ..small_runs import BATCH, exact_rows, make_run, start, status, train
+from ..small_runs import BATCH, exact_rows, make_run, start_fresh, status, train
 from .test_resume import workers_of
 
 STEPS, TIMES = 300, 5
@@ -85,7 +85,7 @@ def disturb(rundir: RunDir, how: str, moment: float, draw: random.Random) -> str
         assert is_full or now["state"] == "done", printed  # removing a damaged state makes room for the rest
         return f"disk {'full' if is_full else 'large enough'}, step {now['step']}"
     before = len(tokens(rundir.path))
-    process = start(rundir, processes=2)
+    process = start_fresh(rundir, processes=2)
     while len(tokens(rundir.path)) == before:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT
+from .. import forks
 
 SCRIPT = """
 import os, signal, sys, time
@@ -37,9 +33,6 @@ HANGS = "rank 0 of 2, step 7: nothing for 2 seconds: another process hangs or is
     ],
 )
 def test_a_process_that_does_not_come_is_named_by_step(what: str, line: str, tmp_path) -> None:
-    script = tmp_path / "hang.py"
-    script.write_text(SCRIPT.replace("HANGS_OR_FAILS", what))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and line in done.stderr, done.stderr[-2000:]
+    (tmp_path / "hang.py").write_text(SCRIPT.replace("HANGS_OR_FAILS", what))
+    code, _, err = forks.run("hang", processes=2, PYTHONPATH=str(tmp_path))
+    assert code != 0 and line in err, err[-2000:]
