@@ -170,7 +170,10 @@ ALLOWED = {
         *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.noise", "analysis.fits.pairwise"),
         *("analysis.fits.points", *LIGHT),
     ),
-    "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
+    "analysis.recall": (
+        *("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "scaling.trainer.optimizers"),
+        *("arch", "data"),
+    ),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
         *("analysis.bigram", "analysis.contamination", "analysis.run_table", "analysis.runs", "analysis.table_files"),
