@@ -11,8 +11,7 @@ from analysis.figures.paper import WIDTHS, _color, _panels, paper_figure, style
 
 def check_paper(figure: go.Figure, widths: Iterable[float] = WIDTHS.values()) -> None:
     """In each of `widths`: every trace's points in its panel and colour, its name in the legend, every text inside the
-    figure
-    and no two labels of an axis over each other."""
+    figure and no two labels of an axis over each other."""
     for width in widths:
         with style():
             drawn = paper_figure(figure, width)
