@@ -113,9 +113,15 @@ def style() -> AbstractContextManager[None]:
 
 
 def _write(drawn: Figure, path: Path) -> None:
-    for form, date in (("pdf", "CreationDate"), ("svg", "Date")):
-        buffer = io.BytesIO()
-        drawn.savefig(buffer, format=form, metadata={date: None})
+    """PDF and SVG: laid out once for both, and drawn once each (`savefig` does both twice)."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    pdf, svg = io.BytesIO(), io.BytesIO()
+    FigureCanvasPdf(drawn).print_pdf(pdf, metadata={"CreationDate": None})
+    drawn.set_layout_engine("none")
+    FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
+    for form, buffer in (("pdf", pdf), ("svg", svg)):
         write_bytes(path.with_name(f"{path.name}.{form}"), buffer.getvalue(), kind="figures")
 
 
@@ -144,6 +150,7 @@ def _panels(figure: go.Figure) -> list[Panel]:
 def paper_figure(figure: go.Figure, width: float) -> Figure:
     """`figure` by matplotlib, `width` inches wide; to be called, and saved, in `style`."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels, entries = _panels(figure), _legend_entries(figure)
     n_columns = len({panel.left for panel in panels})
@@ -154,7 +161,7 @@ def paper_figure(figure: go.Figure, width: float) -> Figure:
     rows = [max(heights[i : i + n_columns]) for i in range(0, len(panels), n_columns)]
     legend_columns = _legend_columns(list(entries), width)
     around = AROUND * len(rows) + LEGEND_LINE * math.ceil(len(entries) / legend_columns)
-    drawn = Figure((width, min(sum(rows) + around, HIGHEST)), layout="constrained")
+    drawn = Figure((width, min(sum(rows) + around, HIGHEST)), layout=(layout := ConstrainedLayoutEngine()))
     grid = drawn.add_gridspec(len(rows), n_columns, height_ratios=rows)
     axes = {panel.name: drawn.add_subplot(grid[divmod(i, n_columns)]) for i, panel in enumerate(panels)}
     for trace in figure.data:
@@ -174,7 +181,7 @@ def paper_figure(figure: go.Figure, width: float) -> Figure:
     if entries:
         style = {"frameon": False, "columnspacing": 1.2, "handlelength": 2.2, "labelspacing": 0.3}
         drawn.legend(entries.values(), entries, loc="outside lower center", ncols=legend_columns, **style)
-    drawn.draw_without_rendering()
+    layout.execute(drawn)
     for panel in panels:
         ax = axes[panel.name]
         if ax.xaxis.label.get_window_extent().x1 > drawn.bbox.x1:  # below what long names on the left have left of it

@@ -9,6 +9,7 @@ import torch
 
 from arch.model.lm import LanguageModel, build_model
 from data.synthetic import NOT_SCORED, mqar_batch
+from scaling.trainer.optimizers import AdamW
 
 from .recipe import Problem, Run, Sweep, Trial
 
@@ -31,7 +32,7 @@ def train(
         {"params": [p for name, p in parameters.items() if name not in kept], "weight_decay": sweep.weight_decay},
         {"params": [p for name, p in parameters.items() if name in kept], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=BETAS)
+    optimizer = AdamW(groups, lr=rate, betas=BETAS)
     curve: list[tuple[int, float]] = []
     for step in range(1, whole + 1):
         progress = max(0.0, (step - sweep.warm_up_steps) / (whole - sweep.warm_up_steps))
@@ -40,7 +41,7 @@ def train(
         inputs, targets = _batch(sweep, problem, seed, step, sweep.rows, device)
         with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device != "cpu"):
             loss = model(input_ids=inputs, targets=targets).loss
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
         optimizer.step()

@@ -47,6 +47,9 @@ def recall(
         import torch
 
         from analysis.recall.sweep import work
+        from arch.no_compiler import keep_from_the_compiler
+
+        keep_from_the_compiler()
 
         torch.set_num_threads(1)  # the models are too small for more
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,7 @@
 """Evaluation sets from files, held against a corpus once, and `scaling eval contamination`."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from arch.errors import InputError
 from data.corpus import Corpus, open_corpus, prepare
 from data.settings import CorpusSettings
 from scaling.cli.evaluate import own_sets
+from tests.commands import printed, refusal_of
 
 LINE = "a long line of twenty words and no fewer that stands in the text that we train on here today so"
 
@@ -48,29 +46,20 @@ def corpus_of(study: Path) -> Corpus:
     return prepare(settings, study.parent / "out" / "demo" / "corpus")
 
 
-def command(study: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "scaling", "eval", "contamination", str(study), *more]
-    return subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
-
-
 def test_the_command_finds_it_once(study: Path) -> None:
-    refused = command(study)
-    assert refused.returncode == 2 and "prepare it again with `scaling data STUDY`" in refused.stderr
+    command = ("eval", "contamination", study)
+    assert "prepare it again with `scaling data STUDY`" in refusal_of(*command)
     corpus = corpus_of(study)
-    done = command(study, "--json")
-    assert done.returncode == 0, done.stderr
-    sets = json.loads(done.stdout)["sets"]
+    sets = json.loads(printed(*command, "--json"))["sets"]
     assert set(sets) == {"piqa", "niah-easy, niah-standard"}
     counts = {name: (one["documents"], one["overlapping"], one["mostly"]) for name, one in sets.items()}
     assert counts == {"piqa": (2, 1, 1), "niah-easy, niah-standard": (1, 1, 0)}
     (study.parent / "own.txt").write_text(f"{LINE}\n\nand {' else '.join('abcdefghijklmnop')}\n")
-    own = command(study, "--file", f"own={study.parent}/own.txt")
-    assert own.returncode == 0 and re.search(r"own +2 +0 +1 \(50\.00%\)", own.stdout) and LINE[:20] in own.stdout
+    own = printed(*command, "--file", f"own={study.parent}/own.txt")
+    assert re.search(r"own +2 +0 +1 \(50\.00%\)", own) and LINE[:20] in own
     record = stored(study.parent / "out" / "demo" / "results" / "contamination.json", corpus.fingerprint)
     assert record is not None and record["sets"].items() >= sets.items() and set(record["sets"]) == {*sets, "own"}
-    refused = command(study, "--file", "own=nowhere.txt")
-    assert refused.returncode == 2 and "own: nowhere.txt does not exist" in refused.stderr
-    assert refused.stderr.count("\n") == 1
+    assert "own: nowhere.txt does not exist" in refusal_of(*command, "--file", "own=nowhere.txt")
 
 
 @pytest.mark.parametrize(("words", "told"), [(["own"], "is not NAME=PATH"), (["a=b", "a=c"], "a is given twice")])

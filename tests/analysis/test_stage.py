@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,15 @@ from .fits.built import envelopes_of, study_of
 from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_replicates() -> Iterator[None]:
+    """Of intervals, which nothing here rests on."""
+    of_study = stage._fit_settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "_fit_settings", lambda study: of_study(study).model_copy(update={"n_replicates": 40}))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +214,7 @@ def test_report_is_drawn_again_when_its_inputs_change(small: StudySpec) -> None:
     assert stage.report(small, runs).fresh
 
 
-def test_a_study_without_runs_has_a_report(empty: StudySpec) -> None:
+def test_a_study_without_runs_has_a_report(empty: StudySpec, tmp_path: Path) -> None:
     runs = empty.runs()
     assert stage.fit(empty, runs).fresh and not stage.fit(empty, runs).fresh
     assert stage.fit(empty, runs, force=True).fresh
@@ -212,6 +222,8 @@ def test_a_study_without_runs_has_a_report(empty: StudySpec) -> None:
     assert fresh and not stage.report(empty, runs).fresh and stage.report(empty, runs, force=True).fresh
     text = page.read_text()
     assert "tnl-14k-c256-s0" in text and "waiting" in text and "no usable run" in text
+    assert not stage.report(empty, runs, paper=tmp_path / "paper").fresh
+    assert {path.name for path in (tmp_path / "paper").iterdir()} == {"one-column", "two-columns", "tables"}
 
 
 def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:

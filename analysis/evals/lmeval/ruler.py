@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from unittest.mock import patch
 
 import numpy as np
 from pydantic import Field
@@ -156,6 +155,8 @@ class Ruler(NamedTask):
 
 def _task(task: str, length: int, n_samples: int, tokenizer: str, texts: dict[str, Path]) -> Any:
     """lm-eval's task over prompts of one length. Raises InputError where lm-eval can make none."""
+    from unittest.mock import patch
+
     import nltk
     from lm_eval.api.metrics import mean
     from lm_eval.tasks._yaml_loader import load_yaml

@@ -266,7 +266,7 @@ def test_a_window_is_no_additive_recurrence():
 @pytest.mark.parametrize("arch, options", [("hgrn1", {}), ("hgrn1", {"data_dependent_theta": True}), ("lru", {})])
 def test_magnitudes_and_angles_are_the_factors_of_the_weights(arch, options):
     """HGRN's eq. 7, channel by channel; with a boundary and padding no weight is read where there is none."""
-    model, rows = model_of(arch, **options), rows_of(2)
+    model, rows = model_of(arch, **options), rows_of(2, 12)
     mixer, seen = mixer_call(model, rows)
     with torch.no_grad():
         log_decay, gate, theta = mixer.operands(seen["x"], seen["stream"])

@@ -101,7 +101,7 @@ def many_rows(path: Path) -> None:
     field = next(name for name in schema.names if pa.types.is_floating(schema.field(name).type))
     part = pa.table({field: np.zeros(10_000_000)}).replace_schema_metadata(schema.metadata)
     with pq.ParquetWriter(path, part.schema, compression="zstd") as writer:
-        for _ in range(20):
+        for _ in range(5):
             writer.write_table(part)
 
 
@@ -133,9 +133,9 @@ LIES: dict[str, Lie] = {
     "a table that links to itself": linked("validation.parquet", "validation.parquet"),
     "fits that are a device": linked("fits.json"),
     "provenance of another form": content("provenance.json", '{"runs": 3, "inputs": [], "validation_tokens": "x"}'),
-    "curves of 200 million rows": table("curves.parquet", many_rows),
-    "runs of 200 million rows": table("runs.parquet", many_rows),
-    "evaluations of 200 million rows": table("validation.parquet", many_rows),
+    "curves of 50 million rows": table("curves.parquet", many_rows),
+    "runs of 50 million rows": table("runs.parquet", many_rows),
+    "evaluations of 50 million rows": table("validation.parquet", many_rows),
     "texts of 10 GB": table("runs.parquet", long_texts),
     "a table that is none": content("curves.parquet", "PAR1 and more PAR1"),
 }

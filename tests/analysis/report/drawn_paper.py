@@ -1,5 +1,6 @@
 """What a figure for a paper must show: all that plotly's shows, and nothing over anything else."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import plotly.graph_objects as go
@@ -8,10 +9,10 @@ from matplotlib.colors import to_hex
 from analysis.figures.paper import WIDTHS, _color, _panels, paper_figure, style
 
 
-def check_paper(figure: go.Figure) -> None:
-    """In each width: every trace's points in its panel and colour, its name in the legend, every text inside the figure
-    and no two labels of an axis over each other."""
-    for width in WIDTHS.values():
+def check_paper(figure: go.Figure, widths: Iterable[float] = WIDTHS.values()) -> None:
+    """In each of `widths`: every trace's points in its panel and colour, its name in the legend, every text inside the
+    figure and no two labels of an axis over each other."""
+    for width in widths:
         with style():
             drawn = paper_figure(figure, width)
             drawn.draw_without_rendering()

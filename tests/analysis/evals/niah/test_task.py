@@ -107,20 +107,20 @@ def test_lengths_beyond_the_context_are_flagged_and_llama_warns(context):
     assert "800" in warning and "1,100" in warning
 
 
-@pytest.mark.parametrize("reset", [False, True])
-@pytest.mark.parametrize("arch", KNOWN)
+@pytest.mark.parametrize(("arch", "reset"), [*((arch, False) for arch in KNOWN), ("llama", True), ("hgrn2", True)])
 def test_shared_reading_is_reading_each_prompt_whole(arch, reset, context):
     """Every cell's answer, and the state in front of its question, against the whole prompt in one pass (float64); also
     of a model trained with reset_at_documents."""
     model = untrained(arch)
     model.model.decoder.document_start_id = BYTES.eot_id if reset else None
-    prompts = make("niah-easy-facts", context).prepare(BYTES)
-    cells = prompts.columns[500]
-    answers = generate_answers(model, prompts, cells, 12)
+    smaller = place_with(context, "niah-easy-facts", first_length=300, n_depths=3)
+    prompts = make("niah-easy-facts", smaller).prepare(BYTES)
+    cells = prompts.columns[300]
+    answers = generate_answers(model, prompts, cells, 6)
     with model.reading():
         for cell, answer in zip(cells, answers, strict=True):
             ids = torch.from_numpy(prompts.ids(cell))[None]
-            steps = torch.stack(list(generate_tokens(model.model, ids, 12, eos_id=BYTES.eot_id)), 1)[0].tolist()
+            steps = torch.stack(list(generate_tokens(model.model, ids, 6, eos_id=BYTES.eot_id)), 1)[0].tolist()
             whole = BYTES.decode(steps).split("<|endoftext|>")[0].lstrip().partition("\n")[0].strip()
             assert answer == whole
         state = read_up_to_question(model, prompts, cells)

@@ -143,14 +143,14 @@ def test_a_flipped_byte_is_refused_in_one_line_or_read_as_before(tmp_path, kind)
         path.write_bytes(gzip.compress(text.encode()))
     whole, before = path.read_bytes(), points(path).input_hash
     rng, n_refused = random.Random(0), 0
-    for at in rng.sample(range(len(whole)), 150):
+    for at in rng.sample(range(len(whole)), 60):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :])
         try:
             assert points(path).input_hash == before, at
         except InputError as error:
             n_refused += 1
             assert "\n" not in str(error) and str(path) in str(error)
-    assert n_refused > 75
+    assert n_refused > 30
 
 
 # -- columns
