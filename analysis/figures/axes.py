@@ -12,12 +12,21 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers inside [low, high]: every power of ten, or 1-2-5, or finer, so that a few fit."""
+    """Round numbers inside [low, high]: every power of ten, or 1-2-5, or finer, so that a few fit; even steps where
+    fewer than three of these do."""
     decades = math.log10(high / low)
     steps = FINE if decades < 0.8 else COARSE if decades < 2.2 else POWERS
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [step * 10.0**exponent for exponent in exponents for step in steps]
-    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    inside = [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    return inside if len(inside) >= 3 or decades >= 0.8 else _even(low, high)
+
+
+def _even(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, three to seven of them."""
+    unit = 10.0 ** math.floor(math.log10((high - low) / 3))
+    step = max(times * unit for times in COARSE if times * unit <= (high - low) / 3)
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def kibi(count: int) -> str:

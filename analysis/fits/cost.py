@@ -1,9 +1,8 @@
 """The compute of a token over model size, C / D as a function of N: 6 N, or what the models really cost.
 
 For an architecture whose cost has other terms (attention, the head) 6 N is wrong by a factor that changes with N, so
-optima under `exact` are solved with the real cost. A sum of powers of N is convex in logarithms: its slope rises with N.
-Sizes whose widths come in steps scatter around that, and an optimum solved on their zigzag would jump from one to the
-next, so the slopes between sizes are made to rise (isotonic regression).
+optima under `exact` are solved with the real cost. Sizes whose widths come in steps cost now more, now less than their
+N says, and an optimum solved on their own costs would jump from one to the next: theirs is a smooth law through all.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+from numpy.polynomial import Polynomial
 
 from arch.amounts import count
 from arch.errors import InputError
@@ -25,6 +24,8 @@ SIX_ND = ("6nd", "6nd_total")  # the conventions by which C is 6 N D
 SAME = 1e-6  # of log cost
 ROUNDED = 0.02  # of log cost: columns that were written with two or three digits differ by less
 ONE_KNOT = 0.05  # of log N: the slope between sizes that lie closer is their rounding
+STEPS = 0.1  # of the slope of log cost over log N
+N_KNOTS = 33  # of a smooth law
 SPAN = 3.0  # factor of N over which the slope beyond the first and the last size is taken
 GROWTH = (0.2, 2.0)  # of a token's cost with N beyond the sizes; no architecture's lies outside
 SECONDS = "seconds"  # a cost in time, not in FLOP: small models wait for the hardware, so it may hardly grow with N
@@ -68,8 +69,9 @@ def six_nd() -> Cost:
 
 
 def cost_of(points: Points) -> Cost:
-    """The cost law of the sizes of `points`, from their C / D: convex in logarithms; differences within ROUNDED are taken
-    for rounding, sizes within ONE_KNOT for one. Beyond the sizes it goes on as over their last (first) factor of SPAN, or over all of them.
+    """The cost law of the sizes of `points`, from their C / D, smooth where their widths come in steps. Differences
+    within ROUNDED are taken for rounding, sizes within ONE_KNOT for one. Beyond the sizes it goes on as over their last
+    (first) factor of SPAN, or over all of them.
 
     Raises InputError where one N has several costs, for a single size whose cost is not 6 N, which tells nothing
     about the others, and where a cost in FLOP grows outside of GROWTH at an end.
@@ -91,15 +93,18 @@ def cost_of(points: Points) -> Cost:
     knots, costs = _merged(sizes, mean)
     if len(knots) < 2:
         raise InputError(f"one size only (N = {count(points.n_params[0], 6)}): the cost of other sizes is not known")
-    return Cost(*_convex(*_extended(knots, costs, points.convention)), points.convention)
+    return Cost(*_extended(*_without_steps(knots, costs), points.convention), points.convention)
 
 
-def _convex(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The knots of the convex law whose slopes are nearest to those between neighbouring sizes, at their mean cost."""
-    width = np.diff(log_n)
-    rising = isotonic_regression(np.diff(log_cost) / width, weights=width)
-    costs = np.concatenate([[0.0], np.cumsum(rising.x * width)])
-    return log_n[rising.blocks], (costs + (log_cost - costs).mean())[rising.blocks]
+def _without_steps(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The knots as they are; where the slope between them both rises and falls by more than STEPS, even knots of the
+    parabola through them."""
+    slopes = np.diff(log_cost) / np.diff(log_n)
+    falls, rises = np.maximum.accumulate(slopes) - slopes, slopes - np.minimum.accumulate(slopes)
+    if min(falls.max(), rises.max()) <= STEPS:
+        return log_n, log_cost
+    knots = np.linspace(log_n[0], log_n[-1], N_KNOTS)
+    return knots, Polynomial.fit(log_n, log_cost, 2)(knots)
 
 
 def _merged(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

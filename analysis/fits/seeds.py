@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -206,7 +206,7 @@ def curves_of(sizes: Sequence[Size], per_token: Sequence[float]) -> list[SizeCur
 def size_curves(points: Points) -> list[SizeCurve]:
     """The curves of points that nothing else is known of; `not_in_curves` says what they leave out. Raises InputError
     where a run has a single row, C / D changes within a size, or there are fewer than two sizes."""
-    cost = cost_of(points)  # one cost a size
+    cost_of(points)  # refuses several costs of a size
     points = points.take(~points.copied)
     short = [run for run, rows in points.rows_of_runs.items() if len(rows) < 2]
     if short:
@@ -221,8 +221,7 @@ def size_curves(points: Points) -> list[SizeCurve]:
         )
     log_cost = np.log(points.flops / points.n_tokens)
     own = [math.exp(log_cost[points.n_params == size.n_params].mean()) for size in sizes]
-    # a curve lies at its own compute; a token of the optimal size, which may be any, costs what the law of all says
-    curves = [replace(curve, flops_per_token=float(cost.per_token(curve.n_params))) for curve in curves_of(sizes, own)]
+    curves = curves_of(sizes, own)
     for size in sizes:
         if size.n_params not in {curve.n_params for curve in curves}:
             name = points.size[size.row]

@@ -207,11 +207,11 @@ class WholeCurves:
             return f"no usable run: none is done and has {_needed(settings)}"
         sizes_n = [curve.n_params for curve in curves]
         if len(sizes_n) == 1 and varied:
-            return f"it has one size, {curves[0].size}, and no law of size: its points are compared after equal tokens"
+            return f"it has one size, {curves[0].size}, and no law of size: its points are compared as variants"
         if len(sizes_n) > 1 and max(sizes_n) <= ALIKE * min(sizes_n):
             return (
                 f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
-                f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
+                f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared as variants"
             )
         return read_again(self.table, own, settings)
 

@@ -121,8 +121,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class VariantFamily:
-    """Variants of an architecture that are compared after `n_tokens`, by the seeds that all of them have. at: what they
-    have in common; labels: their names; reason: why there is no comparison ("": there is)."""
+    """Variants of an architecture that are compared after `n_tokens`, or after equal compute of `flops` (the other is
+    0), by the seeds that all of them have. at: what they have in common; labels: their names; reason: why there is no
+    comparison ("": there is)."""
 
     arch: str
     at: str
@@ -131,6 +132,7 @@ class VariantFamily:
     seeds: tuple[int, ...] = ()
     variants: tuple[Variant, ...] = ()
     reason: str = ""
+    flops: float = 0.0
 
 
 @dataclass(frozen=True)

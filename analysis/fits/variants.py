@@ -1,10 +1,12 @@
-"""Variants of a model after equal tokens: points of the grid's axes, and shapes of about as many parameters.
+"""Variants of a model after equal tokens or compute: points of the grid's axes, and shapes of about as many parameters.
 
-The variants of a family are read at the largest number of tokens at which each has been evaluated, by the seeds that
-all of them have; a loss is the mean of its logarithm over these. What a seed adds to all variants alike (its order of
-the text, most of all) is no difference between them: noise is the residual of ln loss = variant + seed, pooled over
-all families, and the interval of a difference is s sqrt(2 / seeds) times Student's t with the residual's degrees of
-freedom, divided among the family's comparisons (Bonferroni), so that all of them hold at once.
+The variants of a family are read at the largest number of tokens at which each has been evaluated, or, where they share
+none, at their ends if these have equal compute, by the seeds that all of them have. Sizes of a ladder that are about as
+large and share neither, as those of neighbouring budgets, are no family. A loss is the mean of its logarithm over
+these. What a seed adds to all variants alike (its order of the text, most of all) is no difference between them: noise
+is the residual of ln loss = variant + seed, pooled over all families, and the interval of a difference is s sqrt(2 /
+seeds) times Student's t with the residual's degrees of freedom, divided among the family's comparisons (Bonferroni), so
+that all of them hold at once.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ from analysis.fits.study_fits import Variant, VariantFamily, Variants
 from analysis.run_table import RunTable
 
 ALIKE = 1.1  # shapes of one family: the largest has so many times the parameters of the smallest
+EQUAL = 1.02  # compute: runs end after whole batches
 
 
 @dataclass(frozen=True, eq=False)
 class _Losses:
-    """ln loss [variants, seeds] of a family, and by variant its parameters and FLOP a token."""
+    """ln loss [variants, seeds] of a family, and by variant its parameters and its compute there [FLOP, exact]."""
 
     log_loss: np.ndarray
     n_params: list[int]
-    flops_per_token: list[float]
+    flops: list[float]
 
     @property
     def squares(self) -> float:
@@ -48,7 +51,7 @@ class _Losses:
 
 def compare_variants(table: RunTable, level: float) -> Variants:
     """The families of a table that has been grouped. Families of one variant are left out."""
-    read = [_read(arch, name, runs, table.evals) for arch, name, runs in _families(table)]
+    read = [pair for arch, name, runs in _families(table) if (pair := _read(arch, name, runs, table.evals))]
     known = [losses for _, losses in read if losses is not None and losses.df]
     df = sum(losses.df for losses in known)
     s = math.sqrt(sum(losses.squares for losses in known) / df) if df else None
@@ -64,7 +67,7 @@ def _variants(family: VariantFamily, losses: _Losses, s: float | None, df: int, 
     half = math.nan if s is None else _half(family, s, df, level)
     variants = []
     for i, name in enumerate(family.labels):
-        flops, more = losses.flops_per_token[i] * family.n_tokens, float(means[i] - means[0])
+        flops, more = losses.flops[i], float(means[i] - means[0])
         ends = None if s is None else (more - half, more + half)
         against = compared(name, family.labels[0], LOSS, flops, more, ends, "" if ends else "no seeds") if i else None
         variants.append(Variant(name, losses.n_params[i], flops, float(np.exp(means[i])), against))
@@ -106,26 +109,29 @@ def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
                     yield str(arch), name + (f", context {context}" if contexts.nunique() > 1 else ""), alike
 
 
-def _read(arch: str, name: str, runs: pd.DataFrame, evals: pd.DataFrame) -> tuple[VariantFamily, _Losses | None]:
+def _read(arch: str, name: str, runs: pd.DataFrame, evals: pd.DataFrame) -> tuple[VariantFamily, _Losses | None] | None:
     one_size = runs["size"].nunique() == 1
-    labels, n_params, flops = list[str](), list[int](), list[float]()
+    labels, n_params, of_token = list[str](), list[int](), list[float]()
     losses: list[dict[tuple[int, str], dict[int, float]]] = []  # by variant, (tokens, phase), seed
     seed_of = dict(zip(runs["run_id"], runs["seed"].astype(int), strict=True))
     for (size, point), own in runs.groupby(["size", "point"], sort=False):
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
         n_params.append(int(own["n_params_non_embedding"].iloc[0]))
-        flops.append(float(own["flops_per_token_exact"].iloc[0]))
+        of_token.append(float(own["flops_per_token_exact"].iloc[0]))
         losses.append({})
         for row in evals[evals["run_id"].isin(own["run_id"])].to_dict("records"):
             at = int(row["n_tokens"]), str(row["phase"])
             losses[-1].setdefault(at, {})[seed_of[row["run_id"]]] = math.log(row["loss"])
     family = VariantFamily(arch, name, tuple(labels))
     shared = set.intersection(*(set(of_variant) for of_variant in losses))
-    if not shared:
-        return replace(family, reason="its variants were not evaluated after equal tokens"), None
-    last = max(shared)
-    seeds = tuple(sorted(set.intersection(*(set(of_variant[last]) for of_variant in losses))))
+    ends = [max(shared)] * len(losses) if shared else [max(of_variant, default=(0, "")) for of_variant in losses]
+    flops = [cost * n_tokens for cost, (n_tokens, _) in zip(of_token, ends, strict=True)]
+    if not shared and (min(flops) == 0 or max(flops) > EQUAL * min(flops)):
+        reason = "its variants were not evaluated after equal tokens or compute"
+        return (replace(family, reason=reason), None) if one_size else None
+    seeds = tuple(sorted(set.intersection(*(set(own[end]) for own, end in zip(losses, ends, strict=True)))))
     if not seeds:
         return replace(family, reason="no seed has all of its variants"), None
-    log_loss = np.array([[of_variant[last][seed] for seed in seeds] for of_variant in losses])
-    return replace(family, n_tokens=last[0], seeds=seeds), _Losses(log_loss, n_params, flops)
+    log_loss = np.array([[own[end][seed] for seed in seeds] for own, end in zip(losses, ends, strict=True)])
+    after = {"n_tokens": ends[0][0]} if shared else {"flops": float(np.exp(np.mean(np.log(flops))))}
+    return replace(family, seeds=seeds, **after), _Losses(log_loss, n_params, flops)

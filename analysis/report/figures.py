@@ -51,6 +51,7 @@ GAP = 84  # pixels between rows
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 ON_LAW = 50  # C at which an envelope's law is drawn
 ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
+FAR_BIGRAM = 1.3  # times the highest loss: a bigram's beyond would squeeze all that is drawn
 BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
 NOT_BELIEVED = "not believed there"
 
@@ -133,6 +134,7 @@ def figure_one(
     figure = make_subplots(len(shown), 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
     axes = _axes(fits, tables, bigram, laws, only_laws=list(shown) == [None])
+    bigram = _in_view(bigram, axes[L_OPT])
     for row, group in enumerate(shown, start=1):
         for column, quantity in enumerate(SYMBOLS, start=1):
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
@@ -187,13 +189,21 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
     fitted = [fit for group in fits.groups if (fit := fits.envelope(group.name)) is not None]
     points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
     compute = curves[f"flops_{convention}"]
+    if ends := fits.settings.loss == "validation" and not points:  # no curves are drawn, but the losses that are fitted
+        curves = tables.evals[tables.evals["phase"] == fits.settings.phase] if fits.settings.phase else tables.evals
+        of_token = tables.runs.set_index("run_id")[f"flops_per_token_{convention}"]
+        compute = (curves["n_tokens"] * curves["run_id"].map(of_token)).dropna()
     start = min((fit.range[0] for fit in fitted), default=float(compute.min()))
     if only_laws and (firsts := [law.rows[0][0] for law in laws.values() if isinstance(law, DrawnLaw) and law.rows]):
         start = min(firsts)
     end = max([float(compute.max()), *(fit.range[1] for fit in fitted)])
     seen = [value for part in points for value in part.loss] or (only_laws and along[L_OPT]) or curves["loss"].tolist()
     lowest = min([*seen, *along[L_OPT], *([bigram] if bigram else [])])
-    highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), (bigram or 0.0) * ABOVE_BIGRAM)
+    highest = max(seen) * 1.12
+    if not (only_laws or ends):
+        highest = min(highest, float(np.percentile(seen, MOST_LOSSES)))
+    if bigram and bigram < max(seen) * FAR_BIGRAM:
+        highest = max(highest, bigram * ABOVE_BIGRAM)
     n_params = tables.runs["n_params_non_embedding"].dropna()
     tokens = [value for part in points for value in part.n_tokens]
     tokens = tokens or (only_laws and along[D_OPT]) or curves.groupby("run_id")["n_tokens"].max().tolist()
@@ -205,6 +215,10 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
         N_OPT: log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
         D_OPT: log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
     }
+
+
+def _in_view(loss: float | None, axis: Mapping[str, Any]) -> float | None:
+    return None if loss is None or math.log10(loss) > axis["range"][1] else loss
 
 
 def _values(laws: Sequence[DrawnLaw]) -> list[float]:
@@ -300,6 +314,7 @@ def tokens_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None
     if tables.curves.empty:
         return None
     axes, sizes = _axes(fits, tables, bigram, {}, only_laws=False), size_colors(tables)
+    bigram = _in_view(bigram, axes[L_OPT])
     groups = [group.name for group in fits.groups]
     figure, n_rows, columns = arch_panels(groups, PANELS_A_ROW, 84 / ROW_HEIGHT)
     ends = tables.curves.groupby("run_id")["n_tokens"].max()

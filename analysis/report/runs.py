@@ -8,6 +8,7 @@ what these lack is empty (`getattr(row.run, NAME, None)`), and a column that is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ from arch.amounts import count, counted, flop
 from data.clean.summary import headline
 from data.settings import shown_source
 from data.units import loss_unit
+
+FEW = 4  # values of a setting that are listed one by one
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,17 @@ def provenance_facts(fits: StudyFits, came: Provenance) -> dict[str, str]:
 
 
 def _each(values: pd.Series[Any], form: str = "") -> str:
-    return "; ".join(format(value, form) for value in values.dropna().unique())
+    """The different values; of more than FEW that differ in numbers alone, the smallest and the largest of each."""
+    texts = [format(value, form) for value in values.dropna().unique()]
+    if len(texts) <= FEW or len({NUMBER.sub("", text) for text in texts}) > 1:
+        return "; ".join(texts)
+    columns = (sorted(set(column), key=_value) for column in zip(*map(NUMBER.findall, texts), strict=True))
+    ranges = iter([" to ".join(dict.fromkeys([column[0], column[-1]])) for column in columns])
+    return NUMBER.sub(lambda _: next(ranges), texts[0])
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def cost_notes(costs: Sequence[Cost]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Variants after equal tokens: a section of the report, from fits.json only."""
+"""Variants after equal tokens or compute: a section of the report, from fits.json only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BRIEF = ("family", "variant", "held-out loss", "above the first", "verdict")
 
 def variants_section(fits: StudyFits) -> Section:
     return Section(
-        "Variants after equal tokens",
+        "Variants after equal tokens or compute",
         figures={"variants": partial(variant_figure, fits)},
         tables=[Table("variants", variant_rows(fits), brief=BRIEF)],
         notes=variant_notes(fits),
@@ -40,6 +40,10 @@ def _title(family: VariantFamily) -> str:
     return f"{name_of(family.arch)}, {family.at}"
 
 
+def _after(family: VariantFamily) -> str:
+    return f"{count(family.n_tokens)} tokens" if family.n_tokens else f"{power_of_ten(family.flops)} FLOP"
+
+
 def is_of_variants(fits: StudyFits) -> bool:
     """Whether the study compares variants alone, and has no law of size."""
     return bool(_compared(fits)) and not any(group.fitted for group in fits.groups)
@@ -51,7 +55,7 @@ def variant_lines(fits: StudyFits) -> list[str]:
     lines = list[str]()
     for family in _compared(fits) if is_of_variants(fits) else ():
         first, best = family.variants[0], min(family.variants, key=lambda variant: variant.loss)
-        where = f"after {count(family.n_tokens)} tokens: {best.loss:.4f} {fits.unit}"
+        where = f"after {_after(family)}: {best.loss:.4f} {fits.unit}"
         against = f", {_difference(best.against_first)} against {first.name}" if best.against_first else ""
         lines.append(f"{_title(family)}: {best.name} has the lowest held-out loss {where}{against}.")
         others = [best] if best.against_first else family.variants[1:]
@@ -72,7 +76,7 @@ def variant_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row a variant: its loss, and how it differs from the first one of its family."""
     return [
         {
-            "family": "" if i else f"{_title(family)}, {count(family.n_tokens)} tokens",
+            "family": "" if i else f"{_title(family)}, {_after(family)}",
             "variant": variant.name,
             "parameters": number(count(variant.n_params), variant.n_params),
             "C (FLOP, exact)": number(power_of_ten(variant.flops), variant.flops),

@@ -4,12 +4,12 @@ N^-alpha_g + B_g D^-beta_g), by the solver of all fits (analysis.fits.solver).
 E, the entropy of the text, is the same for every architecture on one corpus and context, so one E is shared by default;
 A, alpha, B and beta are each architecture's own.
 
-Runs of one cell (N, D) read the same batches in the same order, so their losses rise and fall together, and most of
-the noise of each is in none of their differences. Three noises are separated by analysis of variance of the residuals:
-what the runs of a cell share (where most do share theirs), what moves a run as a whole, and what is left at each point
-(where runs have one point, the last two are one). The fit weighs them accordingly (generalised least squares), and draws have all three: normal
-noise of the estimated sizes, scaled by a root of df / chi^2(df), as few runs tell its size only so well.
-docs/research/comparisons.md has how often the intervals cover.
+Runs of one cell (N, D) read the same batches in the same order, so their losses rise and fall together, and most of the
+noise of each is in none of their differences. Three noises are separated by analysis of variance of the residuals: what
+the runs of a cell share (where most do share theirs), what moves a run as a whole, and what is left at each point
+(where runs have one point, the last two are one). The fit weighs them accordingly (generalised least squares), and
+draws have all three: normal noise of the estimated sizes, scaled by a root of df / chi^2(df), as few runs tell its size
+only so well. docs/research/comparisons.md has how often the intervals cover.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Together:
 
     @cached_property
     def kinds(self) -> dict[str, np.ndarray]:
-        """The noises that these points can separate: for each the matrix [n, n] of which points have the same draw. What
-        cells share is separated where most runs share theirs: where few do, as of runs that have equal compute and so
+        """The noises that these points can separate: for each the matrix [n, n] of which points have the same draw.
+        What cells share is separated where most runs share theirs. Where few do, as of runs of equal compute, which
         read other batches, these few would have to tell the noise of all, and a run's noise is the sum of both."""
         cell_of = dict(zip(self.labels["run"].tolist(), self.labels["cell"].tolist(), strict=True))
         n_runs, n_alone = len(cell_of), sum(number == 1 for number in Counter(cell_of.values()).values())

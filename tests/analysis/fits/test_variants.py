@@ -1,4 +1,4 @@
-"""Variants after equal tokens: against values by hand, and how often the intervals hold all of a family's truths."""
+"""Variants after equal tokens or compute: by hand, and how often intervals hold all of a family's truths."""
 
 import math
 import re
@@ -121,15 +121,29 @@ def test_what_is_a_family():
         assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": change}), 0.95).families
 
 
+def test_shapes_of_equal_compute_are_compared_at_their_ends_and_sizes_of_neighbouring_budgets_are_no_family():
+    losses = {("tnl", "wide", ""): {0: [1.0], 1: [1.02]}, ("tnl", "deep", ""): {0: [1.1], 1: [1.14]}}
+    table = tables_of(losses, {"wide": 1000, "deep": 1050})
+    deep = table.evals["run_id"].str.contains("deep")
+    table.evals.loc[deep, "n_tokens"] = 95
+    (family,) = compare_variants(table, 0.95).families
+    assert (family.n_tokens, family.flops) == (0, pytest.approx(6 * math.sqrt(100_000 * 99_750)))
+    assert family.variants[1].against_first.ratio.value == pytest.approx(np.exp(0.11))
+    fits = study_of(groups=[group_of("tnl", reason="one size")], variants=compare_variants(table, 0.95))
+    assert "after 5.99·10⁵ FLOP" in variant_lines(fits)[0]
+    table.evals.loc[deep, "n_tokens"] = 80
+    assert not compare_variants(table, 0.95).families
+
+
 def test_what_cannot_be_compared_is_told():
     losses = {("tnl", "6k", "a=1"): {0: [1.0, 1.0]}, ("tnl", "6k", "a=2"): {1: [1.0, 1.0]}}
     (family,) = compare_variants(tables_of(losses), 0.95).families
     assert family.reason == "no seed has all of its variants" and not family.variants
     losses[("tnl", "6k", "a=2")] = {0: []}
     result = compare_variants(tables_of(losses), 0.95)
-    assert result.families[0].reason == "its variants were not evaluated after equal tokens"
+    assert result.families[0].reason == "its variants were not evaluated after equal tokens or compute"
     notes = variant_notes(study_of(variants=result))
-    assert notes == ["TNL, 6k: 2 variants are not compared: its variants were not evaluated after equal tokens."]
+    assert notes == [f"TNL, 6k: 2 variants are not compared: {result.families[0].reason}."]
 
 
 def test_intervals_hold_all_differences_of_a_family_at_once():
@@ -154,4 +168,4 @@ def test_points_of_one_size_have_no_law_of_size(tmp_path):
         write(tmp_path, "tnl", "14k", **{"model.decay": decay})
     fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=10 * BATCH, n_replicates=20))
     reasons = {group.reason for group in fits.groups}
-    assert reasons == {"it has one size, 14k, and no law of size: its points are compared after equal tokens"}
+    assert reasons == {"it has one size, 14k, and no law of size: its points are compared as variants"}
