@@ -294,15 +294,12 @@ def _total_time(rows: list[dict[str, Any]]) -> float | None:
 
 
 def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
-    for position, key in enumerate(RUN_KEYS):
-        frame.insert(position, key, header[key])
-    for name, per_token in header["per_token"].items():
-        frame[f"flops_{name}"] = frame["n_tokens"].astype("float64") * per_token
-    warmup = header["record"]["spec"]["training"].get("warmup_tokens") or 0
-    frame["warmup"] = frame["n_tokens"] <= warmup
-    training = _training(header)
-    frame["phase"] = [phase(int(step), training) for step in frame["step"]]
-    return frame
+    training, tokens = _training(header), frame["n_tokens"]
+    columns = {key: header[key] for key in RUN_KEYS} | {str(name): column for name, column in frame.items()}
+    columns |= {f"flops_{name}": tokens.astype("float64") * cost for name, cost in header["per_token"].items()}
+    columns["warmup"] = tokens <= (header["record"]["spec"]["training"].get("warmup_tokens") or 0)
+    columns["phase"] = [phase(int(step), training) for step in frame["step"]]
+    return pd.DataFrame(columns, index=frame.index)
 
 
 def _training(header: dict[str, Any]) -> Training:

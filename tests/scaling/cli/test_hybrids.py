@@ -9,9 +9,11 @@ from analysis.fits.study_fits import fits_of
 from data.files import read_json
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
+from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
 from tests.commands import in_this_process
 from tests.registries import as_registered
+from tests.scaling.bundle.small import finished_study
 
 LABELS = {
     "hgrn2": "HGRN2",
@@ -20,16 +22,33 @@ LABELS = {
     "transformer": "Transformer",
 }
 SIZES = ("n40k", "n63.2k", "n100k")
+SMALLER = {
+    "max_bytes: 4_000_000": "max_bytes: 400_000",
+    "batch_tokens: 1024": "batch_tokens: 256",
+    "warmup_tokens: 8192": "warmup_tokens: 512",
+    "n_tokens: 131_072": "n_tokens: 7_680",
+    "validation_tokens: 16_384": "validation_tokens: 256",
+}
+TRAINED = pytest.param("trained", marks=pytest.mark.slow)
 
 
-@pytest.fixture(scope="module")
-def studied(tmp_path_factory):
-    """The study's folder, and what its run printed."""
-    folder = tmp_path_factory.mktemp("hybrids")
+@pytest.fixture(scope="module", params=["written", TRAINED])
+def studied(request, tmp_path_factory):
+    """The study's folder, what its run printed, and the study's name; or of a smaller one whose runs' rows and losses
+    are written, not trained."""
+    folder, study = tmp_path_factory.mktemp("hybrids"), "hybrids-tiny"
     with as_registered():
-        done = in_this_process(main, "run", "hybrids-tiny", "--out", folder, cwd=folder)
+        if request.param == "written":
+            text = (PACKAGED / "hybrids-tiny.yaml").read_text(encoding="utf-8")
+            for large, small in SMALLER.items():
+                assert text.count(large) == 1
+                text = text.replace(large, small)
+            study = folder / "hybrids-tiny.yaml"
+            study.write_text(text, encoding="utf-8")
+            finished_study(study, folder)
+        done = in_this_process(main, "run", study, "--out", folder, cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr
-        yield folder / "hybrids-tiny", done.stdout
+        yield folder / "hybrids-tiny", done.stdout, study
 
 
 def rows_of(folder, name):
@@ -37,8 +56,9 @@ def rows_of(folder, name):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize("studied", [TRAINED], indirect=True)
 def test_every_run_is_trained_and_evaluated(studied):
-    folder, output = studied
+    folder, output, _ = studied
     ids = [f"{arch}-{size}-c128-s0" for arch in LABELS for size in SIZES]
     assert sorted(path.name for path in (folder / "runs").iterdir()) == sorted(ids)
     assert "checked hgrn2-3to1, gated_deltanet-3to1: ok" in output
@@ -61,7 +81,7 @@ def test_sizes_are_the_same_for_all(studied):
 
 
 def test_fits_tables_and_pages_name_them_in_the_grids_order(studied):
-    folder, output = studied
+    folder, output, _ = studied
     fits = fits_of(read_json(folder / "results" / "fits.json"))
     assert [group.name for group in fits.groups] == list(LABELS)
     assert [row["run"] for row in rows_of(folder, "runs")][::3] == [f"{arch}-n40k-c128-s0" for arch in LABELS]
@@ -73,13 +93,18 @@ def test_fits_tables_and_pages_name_them_in_the_grids_order(studied):
 
 
 def test_the_commands_after_it_know_them(studied, tmp_path):
-    folder, _ = studied
+    folder, _, study = studied
     for words in (["status"], ["fit", "study"], ["plan"]):
-        done = in_this_process(main, *words, "hybrids-tiny", "--out", folder.parent, "--json", cwd=tmp_path)
+        done = in_this_process(main, *words, study, "--out", folder.parent, "--json", cwd=tmp_path)
         assert done.returncode == 0 and all(arch in done.stdout for arch in LABELS), done.stderr
-    done = in_this_process(main, "status", "hybrids-tiny", "--out", folder.parent, cwd=tmp_path)
+    done = in_this_process(main, "status", study, "--out", folder.parent, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == f"all runs are done; the report: {folder / 'report' / 'index.html'}"
-    done = in_this_process(main, "publish", "hybrids-tiny", "published", "--out", folder.parent, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("studied", [TRAINED], indirect=True)
+def test_its_publication_is_made_again(studied, tmp_path):
+    folder, _, study = studied
+    done = in_this_process(main, "publish", study, "published", "--out", folder.parent, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     done = in_this_process(main, "publish", "--check", "published", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
