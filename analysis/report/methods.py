@@ -105,7 +105,7 @@ def interval_text(fits: StudyFits) -> str:
 def baseline_text(baseline: dict[str, Any], unit: str) -> str:
     """unit: of losses (data.units)."""
     return (
-        f"Dashed reference line: a bigram model with interpolated absolute discounting, counted on "
+        f"Dashed line, where losses come near it: a bigram model with interpolated absolute discounting, counted on "
         f"{baseline['train_tokens']:,} training tokens. Its loss is {baseline['loss']:.4f} {unit} "
         f"({baseline['bits_per_byte']:.4f} bits/byte) on the held-out tokens that the checkpoints are evaluated on."
     )
