@@ -59,6 +59,8 @@ def test_a_study_says_its_form_as_the_command_does(study, stage):
     tied = printed("study", study, "--set", "fit.form=over-training")
     assert tied["settings"]["form"] == "over-training" and tied["inputs_hash"] != stage["inputs_hash"]
     asked = printed("runs", study, "--approach", "parametric", "--form", "over-training")["results"]
+    by_set = printed("runs", study, "--approach", "parametric", "--set", "fit.form=over-training")["results"]
+    assert [law["parametric"] for law in by_set] == [law["parametric"] for law in asked]
     plain, laws = ([fit for fit in fits if fit["approach"] == "parametric"] for fits in (stage["fits"], tied["fits"]))
     assert [law["parametric"] for law in laws] == [law["parametric"] for law in asked]
     assert [law["parametric"] for law in plain] != [law["parametric"] for law in asked]
