@@ -2,7 +2,7 @@
 
 The variants of a family are read at the largest number of tokens at which each has been evaluated, or, where they share
 none, at their ends if these have equal compute, by the seeds that all of them have. Sizes of a ladder that are about as
-large and share neither, as those of neighbouring budgets, are no family. A loss is the mean of its logarithm over
+large and share neither, as those of neighbouring budgets, are not compared. A loss is the mean of its logarithm over
 these. What a seed adds to all variants alike (its order of the text, most of all) is no difference between them: noise
 is the residual of ln loss = variant + seed, pooled over all families, and the interval of a difference is s sqrt(2 /
 seeds) times Student's t with the residual's degrees of freedom, divided among the family's comparisons (Bonferroni), so

@@ -8,6 +8,7 @@ import pytest
 from analysis.fits.cost import cost_of, six_nd
 from analysis.fits.fit import Estimate, Fit, Law
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 from .built import fit_of
@@ -70,6 +71,14 @@ def test_the_hash_is_of_the_numbers_not_of_their_order():
     assert one.input_hash != points([1e6, 2e6], [1e8] * 2, [2.0, 2.2], run=np.array(["a", "b"])).input_hash
 
 
+LADDER = np.geomspace(2e5, 1.4e7, 24)
+
+
+def costing(a_token):
+    """A point of each size of LADDER, whose tokens cost that."""
+    return points(LADDER, np.full(len(LADDER), 1e8), np.full(len(LADDER), 2.0), 1e8 * a_token, convention="exact")
+
+
 def test_the_cost_of_points():
     n = np.array([1e6, 1e6, 4e6, 16e6])
     assert cost_of(points(n, [1e8, 2e8, 1e8, 1e8], [2.0] * 4)).per_token(7e9) == pytest.approx(six_nd().per_token(7e9))
@@ -116,6 +125,28 @@ def test_beyond_the_sizes_the_cost_goes_on_as_over_a_factor_of_three():
     odd = 7 * n * np.array([1, 1, 1, 50.0])
     with pytest.raises(InputError, match=r"C / D grows as N\^2\.7 from N = 10M to 100M"):
         cost_of(points(n, [1e9] * 4, [2.0] * 4, odd * 1e9, convention="exact"))
+
+
+@pytest.mark.parametrize("other", [2e4, -1e3])
+def test_costs_without_steps_are_read_as_they_are(other):
+    """A token of N parameters more than 6 N, or less: as of sizes that count embeddings, which cost nothing."""
+    a_token = 6 * LADDER + other * LADDER**0.5
+    assert np.allclose(cost_of(costing(a_token)).per_token(LADDER), a_token, rtol=1e-9)
+
+
+def test_sizes_whose_widths_come_in_steps_do_not_draw_the_optimum_to_themselves():
+    """Attention costs what the width does, which grows in steps, while N grows between them by the MLP."""
+    smooth = 6 * LADDER + 6 * 2048 * 4 * np.sqrt(LADDER / 48)
+    in_steps = 6 * LADDER + 6 * 2048 * 4 * 32 * np.round(np.sqrt(LADDER / 48) / 32)
+    cost = cost_of(costing(in_steps))
+    assert (np.diff(cost.growth(np.log(np.geomspace(LADDER[0], LADDER[-1], 200, endpoint=False)))) >= -1e-9).all()
+    off = np.abs(np.log([cost.per_token(LADDER) / smooth, in_steps / smooth]))
+    assert off[0].max() < off[1].max() and off[0].mean() < off[1].mean()
+    surface = Surface(1.0, 12.0, 60.0, 0.26, 0.29)
+    n_opt = surface.n_opt(np.geomspace(2e14, 4e15, 40), cost)
+    assert LADDER[0] < n_opt[0] and n_opt[-1] < LADDER[-1]
+    moves = np.diff(np.log(n_opt))
+    assert moves.min() > 0 and moves.max() < 3 * np.median(moves)
 
 
 def test_a_fit_is_read_back_as_it_was_written():

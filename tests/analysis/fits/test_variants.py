@@ -121,7 +121,7 @@ def test_what_is_a_family():
         assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": change}), 0.95).families
 
 
-def test_shapes_of_equal_compute_are_compared_at_their_ends_and_sizes_of_neighbouring_budgets_are_no_family():
+def test_shapes_of_equal_compute_are_compared_at_their_ends_and_sizes_of_neighbouring_budgets_are_not():
     losses = {("tnl", "wide", ""): {0: [1.0], 1: [1.02]}, ("tnl", "deep", ""): {0: [1.1], 1: [1.14]}}
     table = tables_of(losses, {"wide": 1000, "deep": 1050})
     deep = table.evals["run_id"].str.contains("deep")
