@@ -2,9 +2,9 @@
 
 At each size the architectures share depth, width and heads, and each has the FFN width that meets the target. Without
 an FFN (Mamba) an architecture has a depth and a width of its own; so has a pattern where the shared depth is no
-multiple of its period (the ladder's `period` makes it one of all), some of its layers have no FFN, or no FFN width
-meets the target: it then has the next shape by the rule of which one does, its width over layers within a factor of 2
-of the rule's. Imports no torch.
+multiple of its period (the ladder's `layers` gives all sizes one depth), some of its layers have no FFN, or no FFN
+width meets the target: it then has the next shape by the rule of which one does, its width over layers within a factor
+of 2 of the rule's. Imports no torch.
 
 The rule of the common shape, for a target of N parameters:
 
@@ -23,6 +23,10 @@ The rule of the common shape, for a target of N parameters:
 - without an FFN: widths are multiples of 16, where the ideal one is 512 or more of 64; of the shapes that are close
   enough to N, one that is close to N and to the rule, and whose width is a multiple of 32 (Mamba2's heads are then 64
   wide, else 32).
+
+With `layers` every size has that depth, and the width alone grows: of the widths, the one whose 12 l d^2 comes closest
+to N. Where a law is fitted to sizes of a few layers, that is smoother than any rule: a depth of 4 that becomes 8 as the
+width falls from 256 to 192 changes what more tokens are worth (docs/research/second-study.md).
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ TINY_HEAD, WIDER = 8, 1.15  # where two of the smallest of HEADS are that many t
 FINE_FFN, FINE_BELOW = 2, 64  # a finer step of the FFN's width, below this width of the model
 ENOUGH_HEADS, LEAST_HEADS, LEAST_LAYERS = 4, 2, 2
 FFN = (0.25, 8.0)  # narrowest and widest, over the width of the model
-LEAST, MOST, MOST_SIZES, LARGEST_PERIOD = 1e3, 1e13, 1000, 1000
+LEAST, MOST, MOST_SIZES, MOST_LAYERS = 1e3, 1e13, 1000, 1000
 OF_ALL = ("vocab_size", "context_length", "tie_embeddings")  # of a study's changes, what its LLaMA has too
 REFERENCE = "llama"  # whose FLOP per token are the target where these are matched
 # How far a size may be off its target; CLOSE_SMALL: below 10^6 parameters, without an FFN, where depth and width are
@@ -64,8 +68,8 @@ class Ladder:
     are equal.
 
     match: params, or flops: the training FLOP per token (`exact`) of the LLaMA that has the target's parameters.
-    aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. period: depths are multiples
-    of it. Raises InputError.
+    aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. layers: of all sizes; None:
+    by the rule. Raises InputError.
     """
 
     start: float
@@ -74,7 +78,7 @@ class Ladder:
     match: str = "params"
     aspect: float | None = None
     head_dim: int | None = None
-    period: int = 1
+    layers: int | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("from", self.start), ("to", self.end)):
@@ -92,8 +96,10 @@ class Ladder:
         odd = self.head_dim is not None and (self.head_dim % 16 or not 16 <= self.head_dim <= HEADS[0])
         if odd and self.head_dim != TINY_HEAD:
             raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}, nor {TINY_HEAD}")
-        if self.period > LARGEST_PERIOD:
-            raise InputError(f"period: {self.period} layers: write at most {LARGEST_PERIOD}")
+        if self.layers is not None and not LEAST_LAYERS <= self.layers <= MOST_LAYERS:
+            raise InputError(f"layers: {self.layers}: write {LEAST_LAYERS} to {MOST_LAYERS}")
+        if self.layers is not None and self.aspect is not None:
+            raise InputError("layers: with aspect nothing is left that could meet a size: leave one of them out")
         if len(set(self.names)) < self.count:
             raise InputError(
                 f"count: {counted(self.count, 'size')} lie so close that they share names of three digits: write fewer"
@@ -122,6 +128,8 @@ class Ladder:
 
 def aspect_at(ladder: Ladder, target: float) -> float:
     """Width over layers, where there is an FFN."""
+    if ladder.layers is not None:
+        return math.sqrt(target / (12 * ladder.layers)) / ladder.layers
     return 64 * (target / 1e8) ** 0.15 if ladder.aspect is None else ladder.aspect
 
 
@@ -135,7 +143,6 @@ def common_shapes(ladder: Ladder, target: float, period: int = 1, share: float =
     period: the shape closest to the rule, then those whose width over layers is near it, the closest first."""
     weight, aspect = 6 * (1 + share), aspect_at(ladder, target) * (1 + share) / 2
     ideal = (target * aspect / weight) ** (1 / 3)
-    period = math.lcm(period, ladder.period)
 
     def off(shape: tuple[int, int]) -> float:
         return abs(math.log(shape[0] / shape[1] / aspect))
@@ -145,7 +152,7 @@ def common_shapes(ladder: Ladder, target: float, period: int = 1, share: float =
 
     shapes = []
     for width in _widths(ladder.heads, 64, ideal):
-        periods = max(LEAST_LAYERS, target / (weight * width**2)) / period
+        periods = max(LEAST_LAYERS, ladder.layers or target / (weight * width**2)) / period
         shapes += [(width, period * max(1, rounded(periods))) for rounded in (math.floor, math.ceil)]
     first, *others = sorted(dict.fromkeys(shapes), key=distance)
     return [
@@ -246,7 +253,7 @@ def _by_depth(
 ) -> tuple[SizedModel, list[float]]:
     """Of the widths with the numbers of layers around the one that meets the goal, the shape that is close to it and to
     half of the common width over layers, and the counts of all: they are affine in the number of layers."""
-    aspect, period = aspect_at(ladder, target) / 2, math.lcm(period_of(arch), ladder.period)
+    aspect, period = aspect_at(ladder, target) / 2, period_of(arch)
     ideal = (target * aspect / 6) ** (1 / 3)
 
     def at(width: int, layers: int) -> SizedModel:

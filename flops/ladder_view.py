@@ -17,7 +17,7 @@ Rungs = dict[str, list[SizedModel]]  # by the size's name, a model for each arch
 
 
 def ladder_of(
-    text: str, by: str = "params", aspect: str | None = None, head_dim: str | None = None, period: int = 1
+    text: str, by: str = "params", aspect: str | None = None, head_dim: str | None = None, layers: int | None = None
 ) -> Ladder:
     """The ladder of "1M:60M:6" and the options beside it. Raises InputError."""
     parts = text.split(":")
@@ -35,10 +35,10 @@ def ladder_of(
             by,
             None if aspect is None else quantity(aspect, "--aspect", 1e5),
             None if head_dim is None else whole(head_dim, "--head-dim", 1e5),
-            period,
+            layers,
         )
     except InputError as error:
-        names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim", "period": "--period"}
+        names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim", "layers": "--layers"}
         option, _, reason = str(error).partition(": ")
         raise InputError(f"{names.get(option, f'FROM:TO:COUNT: {option}')}: {reason}") from None
 
@@ -71,7 +71,7 @@ def ladder_table(ladder: Ladder, rungs: Rungs, convention: str) -> View:
         "match": ladder.match,
         "aspect": ladder.aspect,
         "head_dim": ladder.heads,
-        "period": ladder.period,
+        "layers": ladder.layers,
         "n_params_non_embedding": dict(zip(ladder.names, ladder.targets, strict=True)),
     }
     return Table(title, columns, rows), {"target": target, "rows": rows, "warnings": []}

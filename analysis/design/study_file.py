@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.design.precision import FACTOR, SMOOTHED, SWEPT_RATES
@@ -15,7 +15,7 @@ from arch import amounts
 from arch.errors import InputError
 from arch.registry import kinds_of, pattern_fields, plugins_of
 from data.vocabulary import BYTES, is_file, vocabulary
-from flops.ladder import Ladder
+from flops.ladder import Ladder, common_shape
 from flops.quantity import quantity
 from flops.sizing import period_of
 
@@ -50,10 +50,16 @@ class Setting:
     tokenizer: str = BYTES
 
 
-def ladder_of(proposal: Proposal) -> Ladder:
-    """The ladder of the proposal's sizes, with ends of three digits as the file writes them. Raises InputError."""
+def ladder_of(proposal: Proposal, archs: Sequence[str]) -> Ladder:
+    """The ladder of the proposal's sizes, with ends of three digits as the file writes them. With patterns among the
+    architectures all sizes have one depth, which holds their periods and is the rule's amid the sizes. Raises
+    InputError."""
     low, high = (quantity(amounts.count(size), "size", 1e13) for size in (proposal.sizes[0], proposal.sizes[-1]))
-    return Ladder(low, high, len(proposal.sizes))
+    ladder = Ladder(low, high, len(proposal.sizes))
+    if (period := math.lcm(*map(period_of, archs))) == 1:
+        return ladder
+    depth = common_shape(ladder, math.sqrt(low * high))["n_layers"]
+    return replace(ladder, layers=period * max(1, round(depth / period)))
 
 
 def first_rate(n_params: float, batch: int) -> float:
@@ -64,7 +70,7 @@ def first_rate(n_params: float, batch: int) -> float:
 
 def text_of(proposal: Proposal, setting: Setting) -> str:
     """The study file. Raises InputError where the ladder has no such sizes."""
-    ladder = ladder_of(proposal)
+    ladder = ladder_of(proposal, setting.archs)
     sizes, guessed = proposal.sizes, not (proposal.sweep or setting.law)
     numbers = dict(zip(ladder.names, proposal.seed_numbers, strict=True))
     comment = "  # no size reads the text of another: what is hard there differs"
@@ -75,7 +81,7 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
     patterns = {arch: fields for arch in setting.archs if (fields := pattern_fields(arch))}
     source, tokenizer = _quoted(setting.source), setting.tokenizer
     tokenizer = _quoted(tokenizer) if is_file(tokenizer) else tokenizer
-    period = f", period: {math.lcm(*map(period_of, patterns))}" if patterns else ""
+    layers = "" if ladder.layers is None else f", layers: {ladder.layers}"
     lines = [
         f"name: {setting.name}",
         *(f"plugins: [{plugin}]" for plugin in [", ".join(plugins_of(kinds))] if plugin),
@@ -84,7 +90,7 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
         f"corpus: {{source: {source}, tokenizer: {tokenizer}, validation_fraction: 0.03, epochs: 1.0}}",
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
-        f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}{period}}}",
+        f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}{layers}}}",
         f"  seeds: {[0] if proposal.same_text else []}",
         f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}",
         "model:",

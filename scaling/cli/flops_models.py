@@ -332,7 +332,7 @@ def ladder(
     by: Annotated[str, typer.Option(help="What the architectures match at a size: params or flops.")] = "params",
     head_dim: Annotated[Text, typer.Option(help="Channels of a head; default: by the ladder's rule.")] = None,
     aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
-    period: Annotated[int, typer.Option(min=1, help="Depths are multiples of it, as a hybrid's.")] = 1,
+    layers: Annotated[int | None, typer.Option(help="Depth of all sizes; default: by the ladder's rule.")] = None,
 ) -> None:
     """Find sizes that all architectures share.
 
@@ -341,7 +341,7 @@ def ladder(
     """
     names, form = shapes.named(), output.name
     convention = convention_named(shapes.convention)
-    request = ladder_of(targets, by, aspect, head_dim, period)
+    request = ladder_of(targets, by, aspect, head_dim, layers)
     rungs = rungs_of(request, names or every_arch(), shapes.changes())
     emit(*ladder_table(request, rungs, convention), form)
 

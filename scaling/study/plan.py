@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from arch.amounts import byte_size, count, counted, flop
 from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
-from flops import cost_table
+from flops import cost_table, count_params
 from flops.quantity import PF_DAY
 
 from .axes import fields_of, short, unread
@@ -23,6 +24,10 @@ from .run import RunSpec
 from .schema import FORECAST, role_text
 from .spec import StudySpec
 
+if TYPE_CHECKING:
+    from arch.config import ModelConfig
+
+DEEPER, LARGER = 1.5, 1.05  # times as many layers at a smaller width: another shape; times the parameters: another size
 MOST_LINES = 40
 MOST_PLACES = 3  # of values given by hand in the place of a rule
 UNKNOWN = "unknown"
@@ -171,7 +176,29 @@ def recipe_lines(study: StudySpec) -> list[str]:
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
     """A line for each reason why a law of these runs would be one of more than size and tokens."""
-    return warnings_of((run.size, run.config) for run in runs)
+    return [*warnings_of((run.size, run.config) for run in runs), *_jumps_of_shape(runs)]
+
+
+def _jumps_of_shape(runs: Sequence[RunSpec]) -> list[str]:
+    """A line about each pair of neighbouring sizes, LARGER times apart or more, of which the larger is narrower and at
+    least DEEPER times as deep: a law through both is one of depth too (docs/research/second-study.md)."""
+    models: dict[tuple[str, str], dict[str, tuple[int, ModelConfig]]] = {}
+    for run in runs:
+        sized = count_params(run.config).non_embedding, run.config
+        models.setdefault((run.arch, str(run.point)), {})[run.size] = sized
+    jumps: dict[str, list[str]] = {}
+    for (arch, _), sizes in models.items():
+        by_size = sorted(sizes.items(), key=lambda item: item[1][0])
+        for (below, (few, small)), (above, (many, large)) in pairwise(by_size):
+            narrower = large.d_model < small.d_model and large.n_layers >= DEEPER * small.n_layers
+            if narrower and many >= LARGER * few:
+                line = (
+                    f"from {below} to {above} the width falls from {small.d_model} to {large.d_model} and the depth "
+                    f"goes from {small.n_layers} to {large.n_layers} layers: a law through both bends there; `layers` "
+                    "of a ladder keeps one depth"
+                )
+                jumps.setdefault(line, []).append(arch)
+    return [f"{', '.join(dict.fromkeys(archs))}: {line}" for line, archs in jumps.items()]
 
 
 def _not_beyond(rows: Sequence[RunPlan]) -> list[str]:

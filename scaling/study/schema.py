@@ -222,7 +222,7 @@ class Grid(Section):
     sizes: SizesOfStudy
     """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`; shapes,
     `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`, read as presets are, changed below an architecture's
-    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect`, `head_dim` and `period`. See Sizes."""
+    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect`, `head_dim` and `layers`. See Sizes."""
     seeds: Annotated[list[Seed], AfterValidator(different)] = [0]
     """Seeds of every cell; a seed decides the initial weights and the order of the training text. `[]` where every size
     has its own in `extra_seeds`."""

@@ -69,7 +69,7 @@ class LadderKeys(Section):
     match: Literal["params", "flops"] = "params"
     aspect: Positive | None = None
     head_dim: Count | None = None
-    period: Count = 1
+    layers: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,15 @@ def test_a_ladder_matches_patterns_to_pure_models(layers):
         assert {kind.options.ssm_state for kind in sized.cfg.kinds if kind.arch == "mamba2"} <= {128}
 
 
-def test_a_ladder_with_a_period_gives_all_architectures_one_shape():
+def test_a_ladder_of_one_depth_gives_all_architectures_one_shape_whose_width_alone_grows():
     register_pattern("mix", ["hgrn2"] * 3 + ["llama"])
-    ladder = Ladder(1e6, 1e8, 6, period=4)
+    ladder, widths = Ladder(1e6, 1e8, 6, layers=8), []
     for target in ladder.targets:
         shapes = [rung(arch, ladder, target, {}).cfg for arch in ("mix", "llama", "hgrn2")]
-        assert len({(cfg.n_layers, cfg.d_model, cfg.n_heads) for cfg in shapes}) == 1
+        assert len({(cfg.d_model, cfg.n_heads) for cfg in shapes}) == 1
+        assert {cfg.n_layers for cfg in shapes} == {8}
+        widths.append(shapes[0].d_model)
+    assert widths == sorted(set(widths))
 
 
 def test_a_depth_that_cannot_hold_the_pattern_is_refused():

@@ -1,12 +1,15 @@
-"""The law of learning rates that comes with the quickstart, and the sweeps of the second study.
+"""The laws of learning rates that come with the quickstart and with books, and the sweeps of the second study.
 
 quickstart-rates.json is of the two halves of the quickstart's search: quickstart_rates.csv (8 sizes, 1.6 to 2.6 M
 tokens, means of two seeds) and quickstart_short.csv (2 sizes, 0.8 M tokens, one seed). Both have batch 1,024, a
 constant rate, the same five rates for every architecture, and their losses held out.
 
+books follows the second study's sweep with the cell where LLaMA's law was tested and without LLaMA's cells of 280k
+(books-law.json), and LLaMA below 1.1M parameters the sweep itself (books-law-small-llama.json).
+
     python -m tests.analysis.rates.packaged_laws
 
-writes it in scaling/studies.
+writes them in scaling/studies.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from .worlds import HERE, points_in, points_of
 
 RESEARCH = Path(__file__).parents[3] / "docs" / "research"
 QUICKSTART = find_study("quickstart").with_name("quickstart-rates.json")
+BOOKS = find_study("books").with_name("books-law.json")
+SMALL_LLAMA = find_study("books").with_name("books-law-small-llama.json")
 
 
 def quickstart_fit() -> RatesFit:
@@ -62,5 +67,11 @@ def quickstart_law() -> RateLaw:
     return law_file(quickstart_fit(), recipe_of(sweep_of(load_study(HERE / "quickstart_short.yaml")), None))
 
 
+def books_laws() -> dict[Path, RateLaw]:
+    recipe = recipe_of(sweep_of(load_study(RESEARCH / "second-study.yaml")), None)
+    return {BOOKS: law_file(law_of_llama(), recipe), SMALL_LLAMA: law_file(law_of_the_grid(), recipe)}
+
+
 if __name__ == "__main__":
-    write_json(QUICKSTART, quickstart_law().model_dump(mode="json", by_alias=True), kind="results")
+    for path, law in {QUICKSTART: quickstart_law(), **books_laws()}.items():
+        write_json(path, law.model_dump(mode="json", by_alias=True), kind="results")

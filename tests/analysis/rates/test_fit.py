@@ -15,10 +15,9 @@ from analysis.fits.noise import SeedNoise
 from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
 from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
-from scaling.study.file import find_study
 from scaling.study.rates import read_law
 
-from .packaged_laws import QUICKSTART, RESEARCH, law_of_llama, law_of_the_grid, quickstart_fit, second_fit
+from .packaged_laws import QUICKSTART, RESEARCH, books_laws, law_of_llama, law_of_the_grid, quickstart_fit, second_fit
 from .worlds import World, points_of
 
 
@@ -308,8 +307,12 @@ def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table()
 
 def test_llamas_law_of_its_two_largest_budgets_is_the_fit_with_the_cell_where_the_first_failed():
     first, fit = law_of_the_grid().laws["llama"], law_of_llama()
-    packaged = read_law(find_study("second-study").with_name("second-study-llama-law.json")).law.laws["llama"]
+    packaged = read_law(RESEARCH / "second-study-llama-law.json").law.laws["llama"]
     assert fit.laws["llama"].coefficients == pytest.approx(packaged.coefficients, abs=1e-3)
+    for path, law in books_laws().items():
+        shipped = read_law(path).law
+        for arch, of_arch in law.laws.items():
+            assert shipped.laws[arch].coefficients == pytest.approx(of_arch.coefficients, abs=1e-3)
     (cell,) = (cell for cell in fit.cells if cell.size == "n9m")
     curve = np.polynomial.Polynomial.fit(np.log(cell.rates), np.log(cell.losses), 2)
     lowest, at = curve(curve.deriv().roots()[0]), (cell.n_params, cell.n_tokens, cell.batch_tokens)

@@ -82,7 +82,7 @@ def hybrids(tmp_path):
         ),
         (["hgrn2", "gdn-3to1", "mamba2-2to1"], ["1M:60M:3"], "{from: 1M, to: 60M, count: 3}"),
         (["gdn-3to1"], ["1M:60M:3", "--by", "flops"], "{from: 1M, to: 60M, count: 3, match: flops}"),
-        (["llama", "gdn-3to1"], ["1M:60M:3", "--period", "4"], "{from: 1M, to: 60M, count: 3, period: 4}"),
+        (["llama", "gdn-3to1"], ["1M:60M:3", "--layers", "4"], "{from: 1M, to: 60M, count: 3, layers: 4}"),
     ],
 )
 def test_a_ladder_has_the_models_of_a_study_file_with_it(hybrids, archs, words, keys, tmp_path):
@@ -97,7 +97,7 @@ def test_a_ladder_has_the_models_of_a_study_file_with_it(hybrids, archs, words, 
         assert (cfg.n_layers, cfg.d_model) == (row["n_layers"], row["d_model"])
         assert count_params(cfg).non_embedding == row["n_params_non_embedding"]
         assert train_flops_per_token(cfg, "exact") == pytest.approx(row["flops_per_token_train_exact"])
-        assert cfg.n_layers % (4 if "--period" in words else len(cfg.layers) or 1) == 0
+        assert cfg.n_layers % (4 if "--layers" in words else len(cfg.layers) or 1) == 0
 
 
 def test_sizes_and_matches_of_hybrids_are_close(hybrids):

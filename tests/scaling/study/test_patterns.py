@@ -24,7 +24,7 @@ name: hybrids
 corpus: {source: "synthetic:0:200000"}
 architectures:
   hgrn2-3to1: {layers: [hgrn2, hgrn2, hgrn2, llama], label: "HGRN2 3:1", llama: {n_heads: 4}}
-grid: {archs: [hgrn2, hgrn2-3to1], sizes: [{from: 30k, to: 100k, count: 2, period: 4}]}
+grid: {archs: [hgrn2, hgrn2-3to1], sizes: [{from: 30k, to: 100k, count: 2, layers: 4}]}
 model: {context_length: 64}
 training: {n_tokens: 20480, batch_tokens: 512, lr: 3e-3}
 """
@@ -47,7 +47,7 @@ def test_a_study_names_its_patterns(tmp_path):
     assert ARCHITECTURES["hgrn2-3to1"].label == "HGRN2 3:1"
     for run in runs:
         heads = {kind.arch: kind.n_heads for kind in run.config.kinds}
-        assert heads["llama"] == 4 and heads["hgrn2"] in (2, 3) and run.config.n_layers == 4 and not run.plugins
+        assert heads["llama"] == 4 and heads["hgrn2"] in (3, 6) and run.config.n_layers == 4 and not run.plugins
     check_models(runs, "study.yaml")
     kept = type(runs[0]).model_validate(json.loads(json.dumps(runs[0].model_dump(mode="json"))))
     assert kept.config == runs[0].config and kept.spec_hash == runs[0].spec_hash
@@ -103,7 +103,7 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
         ("  hgrn2-3to1:", "  410m:", "'410m' is the name of a size"),
         ("{layers: [hgrn2, hgrn2, hgrn2, llama], ", "{", "hgrn2-3to1.layers"),
         (
-            "[{from: 30k, to: 100k, count: 2, period: 4}]",
+            "[{from: 30k, to: 100k, count: 2, layers: 4}]",
             "[98k]",
             r"hgrn2-3to1/98k: model.n_layers=2: .* multiple of 4",
         ),

@@ -17,6 +17,8 @@ from scaling.study.plan import plan, show_plan
 from scaling.study.spec import load_study
 from tests.commands import in_this_process
 
+MIXED = Path(__file__).parents[3] / "docs" / "research" / "second-study.yaml"
+
 
 def test_paper_plan() -> None:
     study = load_study("paper")
@@ -71,6 +73,17 @@ def test_drifting_decays_are_a_warning() -> None:
         assert not plan(study, study.runs(only)).warnings
     quick = load_study("four-architectures")
     assert not plan(quick, quick.runs()).warnings
+
+
+def test_a_depth_that_jumps_between_neighbouring_sizes_is_a_warning() -> None:
+    """As in the second study, whose forecasts missed; not where shapes of one size are what is compared."""
+    mixed = load_study(MIXED)
+    (line,) = plan(mixed, mixed.runs()).warnings
+    assert line.startswith("llama, hgrn2, tnl, hgrn2-3to1: from n3.11m to n3.41m the width falls from 256 to 192 and")
+    assert not plan(mixed, mixed.runs("size=n190k|n3.11m")).warnings
+    for name in ("books", "paper-aspect", "paper-aspect-tiny", "quickstart"):
+        study = load_study(name)
+        assert not any("the width falls" in line for line in plan(study, study.runs()).warnings)
 
 
 @pytest.mark.parametrize(

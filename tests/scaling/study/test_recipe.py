@@ -100,7 +100,7 @@ def test_what_is_given_by_hand_wins_and_is_shown(tmp_path, training, more, key, 
 
 
 def test_a_rate_by_a_law_file_is_not_by_hand():
-    assert not any("by hand" in line for line in recipe_lines(load_study(find_study("second-study"))))
+    assert not any("by hand" in line for line in recipe_lines(load_study(find_study("books"))))
 
 
 def test_an_override_wins_and_is_shown_and_a_micro_batch_holds(tmp_path):
