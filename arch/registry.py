@@ -339,13 +339,14 @@ def archs_with(name: str) -> tuple[str, ...]:
 
 
 def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
-    """A sentence for each architecture on what confounds a study of these (name of the size, configuration)."""
+    """What confounds a study of these (name of the size, configuration), a sentence for each kind of layer."""
     by_kind: dict[tuple[str, str], list[tuple[str, ModelConfig]]] = {}
     for size, config in models:
         for kind in config.kinds:
             by_kind.setdefault((config.arch, kind.arch), []).append((size, kind))
     rules = ((architecture(kind).warn, sized) for (_, kind), sized in by_kind.items())
-    return [line for warn, sized in rules if warn is not None and (line := warn(sized)) is not None]
+    lines = [warn(sized) for warn, sized in rules if warn is not None]
+    return [line for line in dict.fromkeys(lines) if line is not None]
 
 
 def load_plugins(names: Iterable[str]) -> None:

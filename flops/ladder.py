@@ -218,6 +218,8 @@ def _by_ffn(
     """The common shape, of a pattern the first that can, with the FFN width that comes closest to the goal, and the
     counts with the widths around the one that meets it; where none is close enough, those of the first shape."""
     layers = architecture(arch).layers or (arch,)
+    if ladder.layers is not None and ladder.layers % len(layers):
+        raise InputError(f"layers: {ladder.layers} does not hold the {len(layers)} layers that {arch} repeats")
     shapes = common_shapes(ladder, target, len(layers), sum(map(has_mlp, layers)) / len(layers))
     misses = []
     for shape in shapes if len(layers) > 1 else shapes[:1]:

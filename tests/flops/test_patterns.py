@@ -87,6 +87,8 @@ def test_a_ladder_of_one_depth_gives_all_architectures_one_shape_whose_width_alo
         assert {cfg.n_layers for cfg in shapes} == {8}
         widths.append(shapes[0].d_model)
     assert widths == sorted(set(widths))
+    with pytest.raises(InputError, match="layers: 6 does not hold the 4 layers that mix repeats"):
+        rung("mix", Ladder(1e6, 1e8, 6, layers=6), 1e6, {})
 
 
 def test_a_depth_that_cannot_hold_the_pattern_is_refused():

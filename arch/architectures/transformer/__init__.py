@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ...model.mixer import Mixer
 
 MOST_KV_HEADS = 8  # of Qwen3's dense models, at every size
+UNEVEN = 2  # times as many heads of queries that read a head of keys
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,22 @@ def kv_heads(n_heads: int) -> int:
     return max(n for n in range(1, max(1, min(MOST_KV_HEADS, n_heads // 2)) + 1) if n_heads % n == 0)
 
 
+def drift(models: Sequence[tuple[str, ModelConfig]]) -> str | None:
+    """A warning where at one size more than UNEVEN times as many heads of queries read a head of keys as at another: as
+    n_kv_heads divides n_heads, 8 heads have 4 and 7 have 1. None where it is not so.
+
+    models: (name of the size, configuration) of all models of a study of this architecture.
+    """
+    readers = {name: config.n_heads // int(config.options.n_kv_heads) for name, config in models}
+    most, fewest = (pick(readers, key=lambda name: readers[name]) for pick in (max, min))
+    if readers[most] <= UNEVEN * readers[fewest]:
+        return None
+    return (
+        f"transformer: {readers[most]} heads of queries read a head of keys at {most} and {readers[fewest]} at {fewest}, "
+        "which confounds a law; n_kv_heads in overrides.by_size evens it, or sizes whose heads are even"
+    )
+
+
 def mixer_class() -> type[Mixer]:
     from .mixer import TransformerMixer
 
@@ -73,4 +91,5 @@ def register_this() -> None:
         color="#e69f00",
         aliases=("softmax",),
         constant_state=False,
+        warn=drift,
     )

@@ -78,9 +78,10 @@ def test_drifting_decays_are_a_warning() -> None:
 def test_a_depth_that_jumps_between_neighbouring_sizes_is_a_warning() -> None:
     """As in the second study, whose forecasts missed; not where shapes of one size are what is compared."""
     mixed = load_study(MIXED)
-    (line,) = plan(mixed, mixed.runs()).warnings
+    line, heads = sorted(plan(mixed, mixed.runs()).warnings)
+    assert heads.startswith("transformer: ")
     assert line.startswith("llama, hgrn2, tnl, hgrn2-3to1: from n3.11m to n3.41m the width falls from 256 to 192 and")
-    assert not plan(mixed, mixed.runs("size=n190k|n3.11m")).warnings
+    assert not plan(mixed, mixed.runs("size=n190k|n934k")).warnings
     for name in ("books", "paper-aspect", "paper-aspect-tiny", "quickstart"):
         study = load_study(name)
         assert not any("the width falls" in line for line in plan(study, study.runs()).warnings)
@@ -185,3 +186,16 @@ def test_plans_say_what_will_not_be_identified() -> None:
     assert command and command[1] == f"--arch llama --budget {spent} --context 256 --least-size 5.97k --device cpu"
     many = load_study("four-architectures", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
     assert len(many) > 200 and design_notes(many, study) == ["design: not checked (more than 200 runs): docs/design.md"]
+
+
+def test_heads_that_share_keys_unevenly_are_a_warning() -> None:
+    """7 heads of queries at one size read a head of keys, and 2 of 8 at the next; LLaMA's heads share none."""
+    study = load_study(MIXED)
+    runs = [run for run in study.runs("size=n2.77m|n3.11m") if run.arch == "hgrn2-3to1"]
+    assert plan(study, runs).warnings == [
+        "transformer: 7 heads of queries read a head of keys at n2.77m and 2 at n3.11m, which confounds a law; "
+        "n_kv_heads in overrides.by_size evens it, or sizes whose heads are even"
+    ]
+    assert not plan(study, [run for run in runs if run.size == "n2.77m"]).warnings
+    books = load_study("books")
+    assert not plan(books, books.runs()).warnings
