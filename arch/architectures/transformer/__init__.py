@@ -68,8 +68,8 @@ def drift(models: Sequence[tuple[str, ModelConfig]]) -> str | None:
     if readers[most] <= UNEVEN * readers[fewest]:
         return None
     return (
-        f"transformer: {readers[most]} heads of queries read a head of keys at {most} and {readers[fewest]} at {fewest}, "
-        "which confounds a law; n_kv_heads in overrides.by_size evens it, or sizes whose heads are even"
+        f"transformer: {readers[most]} heads of queries read a head of keys at {most} and {readers[fewest]} at "
+        f"{fewest}, which confounds a law; n_kv_heads in overrides.by_size evens it, or sizes whose heads are even"
     )
 
 
