@@ -34,7 +34,7 @@ class PredictedRun(_Part):
     """One run that is to come. read_at: the tokens at which its loss lies; c: its FLOP there; loss: None where `reason`
     says why nothing is predicted; interval: None where `rests_on` says why there is none; drop: from the mean loss of
     the largest fitted runs to `loss`; lr: its highest learning rate; other_forms: the loss by forms of the surface
-    beside that of the settings."""
+    beside that of the settings; baselines: the loss by rules that a forecast should beat."""
 
     run_id: str
     spec_hash: str | None
@@ -53,6 +53,7 @@ class PredictedRun(_Part):
     seed: int | None = None
     lr: Positive | None = None
     other_forms: dict[str, float] = {}
+    baselines: dict[str, float] = {}
 
 
 class Largest(_Part):

@@ -126,7 +126,24 @@ def forecast_notes(forecast: ForecastRound) -> list[str]:
         if about.reason:
             lines.append(f"{name_of(group)}: nothing is predicted: {about.reason}.")
     rests = dict.fromkeys((outcome.run.group, outcome.run.size, outcome.run.rests_on) for outcome in forecast.outcomes)
-    return [*lines, *(f"{name_of(group)} {size}: {why}." for group, size, why in rests if why), *_registered(forecast)]
+    reasons = [f"{name_of(group)} {size}: {why}." for group, size, why in rests if why]
+    return [*lines, *_against_baselines(forecast), *reasons, *_registered(forecast)]
+
+
+def _against_baselines(forecast: ForecastRound) -> list[str]:
+    """The median error beside those of simpler rules, of the runs that all of them predict."""
+    known = [outcome for outcome in forecast.outcomes if outcome.error is not None and outcome.run.baselines]
+    if not known:
+        return []
+    rules = [rule for rule in known[0].run.baselines if all(rule in outcome.run.baselines for outcome in known)]
+    errors = {
+        rule: _median([(outcome.measured or 0.0) / outcome.run.baselines[rule] - 1 for outcome in known])
+        for rule in rules
+    }
+    own = _median([outcome.error for outcome in known])
+    others = ", ".join(f"{rule} {error:.2%}" for rule, error in errors.items())
+    best = all(own < error for error in errors.values())
+    return [f"Median errors: predicted {own:.2%}; {others}" + ("." if best else ": the prediction is not the best.")]
 
 
 def _registered(forecast: ForecastRound) -> list[str]:

@@ -8,13 +8,24 @@ import pandas as pd
 import pytest
 
 from analysis.design.worlds import World
+from analysis.fits.cost import cost_of
+from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.points import Points
 from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcomes_of, read_forecast
-from analysis.forecast.predict import NOT_FITTED, forecast_of, largest_of
+from analysis.forecast.predict import (
+    LAST_SLOPE,
+    NO_CHANGE,
+    NOT_FITTED,
+    OF_MINIMA,
+    baselines,
+    forecast_of,
+    largest_of,
+)
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED
 from analysis.source.choose import source_of
 from scaling.study.spec import load_study
+from tests.analysis.fits.test_rehearsal import TRUTH, isoflops
 from tests.analysis.forecast.made import predictions, run
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "analysis/studies/h200-2026"
@@ -42,6 +53,17 @@ def test_a_larger_run_is_predicted_with_the_interval_that_was_rehearsed():
     assert low < world.loss(n, d) < high < low * 1.03
     assert "rehearsed up to" in prediction.sentence
     assert forecast_of(points, "over-training").covariance.shape[-1] == 4
+
+
+def test_baselines_are_the_lowest_loss_and_what_isoflop_minima_say():
+    points = isoflops()
+    law, c = fit_isoflop(points, cost_of(points), n_replicates=100), 5 * points.flops.max()
+    assert baselines(points, None, c) == {NO_CHANGE: points.loss.min()}
+    losses = baselines(points, law, c)
+    assert losses[OF_MINIMA] == pytest.approx(float(TRUTH.l_opt(c)), rel=1e-4)
+    last = TRUTH.l_opt(points.flops.max() / np.array([1, 2]))
+    assert losses[LAST_SLOPE] == pytest.approx(last[0] * (last[0] / last[1]) ** np.log2(5), rel=1e-4)
+    assert losses[LAST_SLOPE] < losses[OF_MINIMA] < losses[NO_CHANGE]
 
 
 def test_what_identifies_no_surface_says_why():

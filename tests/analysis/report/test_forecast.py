@@ -65,6 +65,17 @@ def test_notes_say_from_what_it_is_predicted():
     assert rests == "LLaMA 55m: 2 times the largest compute fitted."
 
 
+@pytest.mark.parametrize(
+    ("slope", "end"), [(1.25, "slope of the last two budgets 6.00%."), (1.32, "1.14%: the prediction is not the best.")]
+)
+def test_the_median_error_stands_beside_those_of_simpler_rules(slope, end):
+    rules = {"baselines": {"no change": 1.45, "slope of the last two budgets": slope}}
+    (line,) = (note for note in forecast_notes(forecast(1.31, 1.34, **rules)) if note.startswith("Median errors"))
+    assert line.startswith("Median errors: predicted 1.92%; no change 8.62%, slope of the last two budgets ")
+    assert line.endswith(end)
+    assert not any(line.startswith("Median errors") for line in forecast_notes(forecast(None, **rules)))
+
+
 def test_a_forecast_without_predictions_has_no_figure():
     lost = run("a", loss=None, interval=None, drop=None, reason="x")
     assert forecast_figure(ForecastRound(predictions(lost), (Outcome(lost, None, "not trained"),))) is None
