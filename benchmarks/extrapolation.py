@@ -126,10 +126,21 @@ def isoflop_optimum(below: Points, above: Points) -> Predicted:
 
 def isoflop_irreducible(below: Points, above: Points) -> Predicted:
     """E + A C^-g through the minima of budgets."""
-    fit = fit_isoflop(below, cost_of(below), n_replicates=2)
-    minima = fit.isoflop.used if fit.isoflop else ()
+    return _none(_irreducible(*_minima(below), above.flops))
+
+
+def last_slope(below: Points, above: Points) -> Predicted:
+    """The line of log loss over log C through the minima of the last two budgets."""
+    c, loss = (np.log(values[-2:]) for values in _minima(below))
+    return _none(np.exp(loss[1] + (loss[1] - loss[0]) / (c[1] - c[0]) * (np.log(above.flops) - c[1])))
+
+
+def _minima(points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """C and the lowest loss of each budget, by rising C."""
+    fit = fit_isoflop(points, cost_of(points), n_replicates=2)
+    minima = sorted(fit.isoflop.used if fit.isoflop else (), key=lambda minimum: minimum.c)
     c, loss = (np.array([getattr(minimum, name) for minimum in minima], dtype=float) for name in ("c", "loss"))
-    return _none(_irreducible(c, loss, above.flops))
+    return c, loss
 
 
 def frontier_irreducible(below: Points, above: Points) -> Predicted:
@@ -183,6 +194,7 @@ METHODS: dict[str, tuple[Method, bool]] = {  # and whether it predicts a run of 
     "ours: isoFLOP": (isoflop_optimum, False),
     "ours: envelope": (envelope, False),
     "isoFLOP minima, E + A C^-g": (isoflop_irreducible, False),
+    "isoFLOP minima, last slope": (last_slope, False),
     "lowest losses, E + A C^-g": (frontier_irreducible, False),
     "pure power law": (power_law, False),
     "no change": (no_change, False),
