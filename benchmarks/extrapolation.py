@@ -23,7 +23,6 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope import fit_envelope
 from analysis.fits.forms import OUTER_EXPONENT, OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric import fit_parametric
@@ -165,12 +164,6 @@ def _irreducible(c: np.ndarray, loss: np.ndarray, at: np.ndarray) -> np.ndarray:
     return result
 
 
-def envelope(below: Points, above: Points) -> Predicted:
-    """The lowest loss by the envelope of curves."""
-    optima = fit_envelope(below, at=above.flops.tolist()).optima
-    return _none(np.array([optimum.loss.value or math.nan for optimum in optima], dtype=float))
-
-
 def power_law(below: Points, above: Points) -> Predicted:
     """L = A C^-g through the lowest losses."""
     best = below.take(lowest_so_far(below))
@@ -192,7 +185,6 @@ METHODS: dict[str, tuple[Method, bool]] = {  # and whether it predicts a run of 
     "ours: over-training form": (surface(HUBER, OVER_TRAINING), True),
     "ours: outer exponent": (surface(HUBER, OUTER_EXPONENT), True),
     "ours: isoFLOP": (isoflop_optimum, False),
-    "ours: envelope": (envelope, False),
     "isoFLOP minima, E + A C^-g": (isoflop_irreducible, False),
     "isoFLOP minima, last slope": (last_slope, False),
     "lowest losses, E + A C^-g": (frontier_irreducible, False),
