@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,13 +138,13 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     return []
 
 
-def planned_tokens(request: Request, data_later: bool = False) -> dict[str, dict[str, int]]:
-    """{run id: {task: tokens that one evaluation of one of its checkpoints reads, about}} of the study's tasks. Loads
-    no torch; a task from outside that does not know is left out. Raises InputError where a task's data are missing,
-    unless these may come later: it then is left out."""
+def planned_tokens(request: Request, data_later: bool = False, options: EvalOptions = ALL) -> dict[str, dict[str, int]]:
+    """{run id: {task: tokens that one evaluation of one of its checkpoints reads, about}} of the tasks of `options` or
+    the study. Loads no torch; a task from outside that does not know is left out. Raises InputError where a task's data
+    are missing, unless these may come later: it then is left out."""
     from analysis.evals.planning import forward_tokens
 
-    return forward_tokens(eval_tasks(request), readers_of(request), data_later)
+    return forward_tokens(eval_tasks(request, options), readers_of(request), data_later)
 
 
 def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
@@ -301,7 +300,7 @@ def _run_workers(request: Request, options: EvalOptions, missing: Sequence[Pair]
     argv += [option for change in study.sets for option in ("--set", change)]
     environment = thread_environment(max(run.training.threads for run in request.runs))
     processes = [Process(f"eval worker {i}", argv, log, environment) for i in range(workers)]
-    progress = EvalProgress(missing, attempt)
+    progress = EvalProgress(expected_seconds(request, options, missing), workers, attempt)
     codes = []
     with closing(run_tasks(processes, workers)) as events, Passing(request.stream) as passing:
         for event in events:
@@ -322,11 +321,25 @@ def _run_workers(request: Request, options: EvalOptions, missing: Sequence[Pair]
     return failed
 
 
-class EvalProgress:
-    """open: pairs without a result; done: the new results; failed: why."""
+def expected_seconds(request: Request, options: EvalOptions, pairs: Sequence[Pair]) -> dict[Pair, float]:
+    """Of each pair on one worker here, as `scaling plan` expects it; of a task of unknown length the mean of the
+    others."""
+    pace, tokens = pace_here(request), planned_tokens(request, True, options)
+    known = {
+        pair: pace.seconds(pair.task.name, pair.checkpoint.run, n_tokens)
+        for pair in pairs
+        if (n_tokens := tokens[pair.checkpoint.run.run_id].get(pair.task.name)) is not None
+    }
+    typical = sum(known.values()) / len(known) if known else 1.0
+    return {pair: known.get(pair, typical) for pair in pairs}
 
-    def __init__(self, missing: Sequence[Pair], attempt: str) -> None:
-        self.open = list(missing)
+
+class EvalProgress:
+    """expected: seconds by pair without a result. open: those that have none yet; done: the new results; failed:
+    why."""
+
+    def __init__(self, expected: Mapping[Pair, float], workers: int, attempt: str) -> None:
+        self.open, self._expected, self._workers = list(expected), expected, workers
         self.done: dict[Pair, Result] = {}
         self.failed: dict[Pair, str] = {}
         self._attempt, self._begun = attempt, time.monotonic()
@@ -341,19 +354,16 @@ class EvalProgress:
         self.open = [pair for pair in self.open if pair not in self.done and pair not in self.failed]
 
     def line(self) -> str:
-        """One line for people: counts, and the time left at the pace so far by the models' cost."""
+        """One line for people: counts, and the time left, at the pace so far or, before anything is done, as
+        expected."""
         self.refresh()
         elapsed = time.monotonic() - self._begun
-        work, left = (sum(map(_work_of, pairs)) for pairs in (self.done, self.open))
+        work, left = (sum(map(self._expected.__getitem__, pairs)) for pairs in (self.done, self.open))
         text = f"eval: {len(self.done)}/{len(self.done) + len(self.failed) + len(self.open)} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
-        return text + (f", {duration(round(elapsed * left / work))} left" if work else f", {duration(round(elapsed))}")
-
-
-@cache
-def _work_of(pair: Pair) -> float:
-    """Of a token, by the model's cost."""
-    return expected_work(pair.checkpoint.run) / pair.checkpoint.run.n_tokens
+        if work:
+            return f"{text}, {duration(round(elapsed * left / work))} left"
+        return f"{text}, {duration(round(elapsed))} of about {duration(round(left / self._workers))}"
 
 
 def current_results(request: Request, options: EvalOptions = ALL) -> CurrentResults:

@@ -14,7 +14,9 @@ import pytest
 
 from analysis.claims import claimed
 from data.files import MANIFEST, read_json, write_json
+from scaling.cli.evaluation import ALL, EvalProgress, eval_matrix, expected_seconds
 from scaling.cli.main import main
+from scaling.cli.request import Request
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
@@ -139,6 +141,23 @@ def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     assert results(folder) == before and table.stat().st_mtime_ns == stamp
     dry = json.loads(quickly("eval", "study", *study, "--dry-run", "--json").stdout)
     assert dry["pairs"] == N_PAIRS and all(not names for names in dry["missing"].values())
+
+
+def test_the_time_left_is_the_expected_one_until_something_is_done(folder: Path) -> None:
+    request = Request(load_study(folder / "small.yaml", [], folder / "out"))
+    pairs = eval_matrix(request).pairs
+    done, known, unknown = (
+        next(pair for pair in pairs if pair.task.name == name) for name in (TASKS[0], TASKS[1], "one")
+    )
+    assert done.stored() is not None
+    seconds = expected_seconds(request, ALL, [done, known, unknown])
+    assert seconds[unknown] == pytest.approx((seconds[done] + seconds[known]) / 2)
+    progress = EvalProgress({done: 60.0, known: 120.0}, 2, "mine")
+    progress.refresh = lambda: None
+    assert progress.line() == "eval: 0/2 done, 0 s of about 1.50 min"
+    progress.open, progress.done = [known], {done: done.stored()}
+    progress._begun -= 30
+    assert progress.line() == "eval: 1/2 done, 1.00 min left"
 
 
 def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
