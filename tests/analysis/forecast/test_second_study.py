@@ -65,6 +65,23 @@ def surface_with_depth(of_arch: pd.DataFrame, by_depth: bool) -> tuple[float, np
     return 2 * best.cost, best.x
 
 
+def test_of_four_layers_english_alone_is_one_surface(runs):
+    four = runs[(runs.flops < 4e15) & (runs.n_layers == 4)]
+    for arch, label in ARCHS.items():
+        of_arch, cells = four[four.arch == arch], []
+        for part in PARTS:
+            total, _ = surface_with_depth(of_arch.assign(held_out_loss=of_arch[part]), by_depth=False)
+            log_loss = np.log(of_arch[part])
+            within = float(((log_loss - log_loss.groupby(of_arch["size"]).transform("mean")) ** 2).sum())
+            n_sizes = of_arch["size"].nunique()
+            dof = len(of_arch) - n_sizes
+            p = stats.f.sf((total - within) / (n_sizes - 5) / (within / dof), n_sizes - 5, dof)
+            assert (p > 0.05) == (part == "english" or (arch, part) == ("llama", "held_out_loss"))
+            shown = f"{p:.0e}" if p < 5e-4 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+            cells.append(f"{shown} ({math.sqrt(within / dof):.2%})")
+        assert f"| {label} | {' | '.join(cells)} |" in PAGE
+
+
 def test_eight_layers_are_another_surface_than_four(runs):
     grid = runs[runs.flops < 4e15]
     for arch in ARCHS:
