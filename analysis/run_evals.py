@@ -6,13 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+from analysis.labels import OF_SOURCE
 from data.files import read_object, reading
 from scaling.study.training import Training
 
 
 def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The held-out losses of a run, and how many files hold none, by reason: of another version, which the next
-    evaluation replaces. Raises InputError for a damaged file."""
+    """The held-out losses of a run, of a mixture `loss:NAME` of each source too, and how many files hold none, by
+    reason: of another version, which the next evaluation replaces. Raises InputError for a damaged file."""
     evaluations = list[dict[str, Any]]()
     bad = 0
     for path in sorted(run.glob("evals/*/validation.json")):
@@ -32,7 +33,8 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
             settings = {"validation_tokens": result["settings"]["validation_tokens"]}
-            evaluations.append(result | values | {"settings": settings})
+            of_sources = {OF_SOURCE + name: float(of["loss"]) for name, of in (values.get("by_source") or {}).items()}
+            evaluations.append(result | values | of_sources | {"settings": settings})
         except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
     return evaluations, {"evaluations that cannot be read": bad} if bad else {}

@@ -53,7 +53,8 @@ class RunTable:
     curves: one row a logged step. `run_id`, `step`, `n_tokens` (D), `flops_<convention>` (C), `loss` (of one batch, in
     nats a token), `phase` of the learning rate (scaling.study.schedule), `warmup` (bool), and, where fits ask for it,
     `difficulty` of the batch for a bigram model.
-    evals: one row an evaluated checkpoint. The same columns, `loss` over the held-out text, and `phase`.
+    evals: one row an evaluated checkpoint. The same columns, `loss` over the held-out text, of a mixture `loss:NAME`
+    over that of each source too, and `phase`.
     name: of the study or of the file. settings: those that it is fitted with, where nobody asks for others.
     dropped: by reason, runs that are in none of the three, or rows of somebody else's file.
     origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk`, `cell`

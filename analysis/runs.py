@@ -25,6 +25,7 @@ import pandas as pd
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import stored_settings
 from analysis.grid_points import SAME, named, point_of_run, with_axes
+from analysis.labels import OF_SOURCE
 from analysis.run_evals import held_out_losses
 from analysis.run_table import CONVENTIONS, RunTable
 from arch.errors import InputError
@@ -197,12 +198,14 @@ def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
 
 
 def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
+    sources = dict.fromkeys(key for run in runs for one in run.evals for key in one if key.startswith(OF_SOURCE))
+    columns = (*_EVAL_COLUMNS, *sources)
     frames = [
-        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)), run.header)
+        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(columns)), run.header)
         for run in runs
         if run.header is not None and run.evals
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup", "phase")), _points(runs))
+    return with_axes(_concat(frames, (*RUN_KEYS, *columns, *_flops_columns(), "warmup", "phase")), _points(runs))
 
 
 def _run_row(run: _Run) -> dict[str, Any]:

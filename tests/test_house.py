@@ -82,11 +82,11 @@ ALLOWED = {
     "analysis.last_steps": (),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
-    "analysis.run_evals": ("data.files", "scaling.study"),
+    "analysis.run_evals": ("analysis.labels", "data.files", "scaling.study"),
     "analysis.run_table": ("analysis.fits.fit", "analysis.fits.settings", "arch.amounts", "arch.errors", "data.units"),
     "analysis.runs": (
         *("analysis.bigram", "analysis.fits.settings", "analysis.fits.study_fits", "analysis.grid_points"),
-        *("analysis.run_evals", "analysis.run_table"),
+        *("analysis.labels", "analysis.run_evals", "analysis.run_table"),
         *("scaling.rundir", "scaling.study"),
         *("arch.errors", "data"),
     ),

@@ -14,9 +14,10 @@ import pandas as pd
 
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
+from analysis.labels import OF_SOURCE
 from analysis.run_table import RunTable
 from arch.amounts import counted
-from arch.errors import InputError
+from arch.errors import InputError, choice
 from scaling.study.schedule import DECAYED, DECAYING, UNDECAYED
 
 AUTO = "auto"
@@ -80,6 +81,17 @@ def _rows(table: RunTable, settings: FitSettings) -> pd.DataFrame | None:
     return source[source["run_id"].isin(done)]
 
 
+def _column(table: RunTable, settings: FitSettings, rows: pd.DataFrame) -> str:
+    """The column of the loss that is fitted."""
+    if settings.source is None:
+        return "loss"
+    sources = [str(name).removeprefix(OF_SOURCE) for name in rows.columns if str(name).startswith(OF_SOURCE)]
+    if settings.source not in sources:
+        has = choice(settings.source, sources) if sources else ": its held-out losses are of no mixture"
+        raise InputError(f"{table.title}: fit.source: {settings.source!r}{has}")
+    return OF_SOURCE + settings.source
+
+
 @dataclass(frozen=True)
 class Curve:
     """The losses of a run that are fitted, [n] each, by rising tokens. own: of somebody else's table its own `flops`,
@@ -98,15 +110,16 @@ class Curve:
 
 class RunCurves:
     """The curves of a table's runs as fits read them: of the phase alone that `settings` (resolved) name, so that
-    nothing of another enters a mean. Raises InputError where fits need the batches' difficulty and the table has
-    none."""
+    nothing of another enters a mean. Raises InputError where fits need the batches' difficulty, or the losses of a
+    source, and the table has none."""
 
     def __init__(self, table: RunTable, settings: FitSettings) -> None:
         self.settings = settings
         rows = table.evals if settings.loss == "validation" else table.curves
+        column = _column(table, settings, rows)
         if settings.phase is not None and "phase" in rows:
             rows = rows[rows["phase"] == settings.phase]
-        self._tokens, self._loss = (rows[name].to_numpy(dtype=float) for name in ("n_tokens", "loss"))
+        self._tokens, self._loss = (rows[name].to_numpy(dtype=float) for name in ("n_tokens", column))
         codes, runs = pd.factorize(rows["run_id"])
         ends = np.cumsum(np.bincount(codes, minlength=len(runs)))[:-1]
         by_run = np.split(np.lexsort((self._tokens, codes)), ends)

@@ -50,7 +50,7 @@ class FitSettings(Fit, strict=False):
             self.points
         ]
         if self.loss == "validation":
-            return f"held-out loss{of} ({unit})"
+            return f"held-out loss{f' of {self.source}' if self.source else ''}{of} ({unit})"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""
         less = " less each batch's bigram deviation" if self.control == "bigram" else ""
         return f"training loss{of}{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} ({unit})"

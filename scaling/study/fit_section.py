@@ -15,6 +15,9 @@ from .types import Amount, Count, Flag, Number, Ranges, Section
 class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
     """The loss that is fitted: the smoothed training loss, or the held-out loss of the checkpoints."""
+    source: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
+    """Of a mixture, the source whose held-out loss is fitted, by its name; null: the mean of all in their proportions.
+    Sources may follow laws where their mean follows none: docs/fits.md."""
     points: Literal["auto", "decayed", "undecayed"] = "auto"
     """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
     where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw."""
@@ -57,7 +60,9 @@ class Fit(Section):
     """The nominal level of the intervals of laws and comparisons."""
 
     @model_validator(mode="after")
-    def _decayed_is_held_out(self) -> Fit:
+    def _is_held_out(self) -> Fit:
         if self.points == "decayed" and self.loss != "validation":
             raise ValueError("points decayed needs loss validation: the last batch of a decay is one draw, not a mean")
+        if self.source is not None and self.loss != "validation":
+            raise ValueError("source needs loss validation: training losses are of the whole mixture")
         return self

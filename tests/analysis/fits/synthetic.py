@@ -83,11 +83,20 @@ def named_anew(run: Path) -> None:
     RunDir(run).write_status(recorded["state"], status["step"], status["n_tokens"], recorded["reason"], None)
 
 
-def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence[float], kind: str = "evals") -> None:
+def write_evals(
+    study: Path,
+    run_id: str,
+    steps: Sequence[int],
+    losses: Sequence[float],
+    kind: str = "evals",
+    by_source: Callable[[float], dict[str, float]] | None = None,
+) -> None:
+    """by_source: of a mixture, the loss of each source, by the loss."""
     for step, loss in zip(steps, losses, strict=True):
         directory = study / "runs" / run_id / kind / f"{step:08d}"
         directory.mkdir(parents=True)
         values = {"loss": loss, "perplexity": float(np.exp(loss)), "bits_per_byte": loss / np.log(2)}
+        values |= {"by_source": {name: {"loss": of} for name, of in by_source(loss).items()}} if by_source else {}
         record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}
         record |= {"values": values | {"n_tokens_scored": 65536}, "weights_sha256": "0" * 64}
         record["settings"] = {"validation_tokens": 65536, "batch_rows": 16}

@@ -1,6 +1,7 @@
 """Fits of whole studies on disk: exponents of a known world, refusals with their reason, and what a result says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from analysis.report.laws import law_notes, law_rows
 from analysis.report.methods import interval_text
 from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
+from arch.errors import InputError
 from data.files import read_json, write_json
 
 from .built import envelopes_of
@@ -241,10 +243,23 @@ def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
     for run in runs:
         size = run.split("-")[1]
         steps = np.unique(np.geomspace(10, BUDGETS[size] // BATCH, 12).astype(int)).tolist()
-        write_evals(tmp_path, run, steps, (1.1 * power_world(SIZES[size], np.array(steps) * float(BATCH))).tolist())
-    fits = envelopes_of(load_tables(tmp_path, runs), settings(loss="validation"))
+        losses = (1.1 * power_world(SIZES[size], np.array(steps) * float(BATCH))).tolist()
+        write_evals(tmp_path, run, steps, losses, by_source=lambda loss: {"en": loss / 2, "zh": 1.5 * loss**2})
+    table = load_tables(tmp_path, runs)
+    fits = envelopes_of(table, settings(loss="validation"))
     law = fits.envelope("tnl").law(L_OPT)
     assert law.exponent.value == pytest.approx(-0.15, abs=0.005)
+    of_zh = envelopes_of(table, settings(loss="validation", source="zh"))
+    assert of_zh.envelope("tnl").law(L_OPT).exponent.value == pytest.approx(2 * law.exponent.value, rel=0.01)
+    assert of_zh.conventions["L"].startswith("held-out loss of zh (")
+    assert "source" not in fits.settings.to_dict() and of_zh.settings.to_dict()["source"] == "zh"
+    with pytest.raises(InputError, match=r"fit.source: 'zk' \(valid: en, zh; did you mean 'zh'\?\)"):
+        envelopes_of(table, settings(loss="validation", source="zk"))
+    bare = replace(table, evals=table.evals.drop(columns=["loss:en", "loss:zh"]))
+    with pytest.raises(InputError, match=r"fit.source: 'zh': its held-out losses are of no mixture"):
+        envelopes_of(bare, settings(loss="validation", source="zh"))
+    with pytest.raises(ValueError, match="source needs loss validation"):
+        settings(source="zh")
     assert fits.envelope("tnl").envelope.points.loss[0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
     assert "held-out" in fits.conventions["L"]
 

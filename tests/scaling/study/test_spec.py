@@ -597,6 +597,5 @@ def test_the_settings_of_a_fit_are_its_section():
     """As fits.json holds them they open again, also with an architecture whose plugin is not loaded."""
     settings = FitSettings(range={"somebody's": (1e10, 1e12)}, optimum="envelope")
     assert FitSettings(**json.loads(json.dumps(settings.to_dict()))) == settings
-    assert {name: settings.to_dict()[name] for name in Fit.model_fields} == settings.model_dump(
-        mode="json", include=set(Fit.model_fields)
-    )
+    section = settings.model_dump(mode="json", include=set(Fit.model_fields))
+    assert {name: settings.to_dict()[name] for name in section} == section and "source" not in section
