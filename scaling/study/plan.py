@@ -5,6 +5,7 @@ for reading. Imports no torch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 DEEPER, LARGER = 1.5, 1.05  # times as many layers at a smaller width: another shape; times the parameters: another size
 MOST_LINES = 40
 MOST_PLACES = 3  # of values given by hand in the place of a rule
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?= times)")
 UNKNOWN = "unknown"
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
@@ -301,13 +303,18 @@ def _closing(plan: Plan, n_lines: int) -> list[str]:
 
 
 def _together(notes: Sequence[str]) -> list[str]:
-    """Notes of `arch/size: text`, one for all architectures of a size that have the same."""
-    archs_of: dict[tuple[str, str], list[str]] = {}
+    """Notes of `arch/size: text`, one for all sizes of an architecture whose texts differ by numbers alone, that of the
+    largest number, and for all architectures that have the same."""
+    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for note in notes:
         where, colon, text = note.partition(": ")
         arch, slash, size = where.partition("/")
-        archs_of.setdefault((size, text) if slash and colon else ("", note), []).append(arch)
-    return [
-        f"{size} ({', '.join(dict.fromkeys(archs))}): {text}" if size else text
-        for (size, text), archs in archs_of.items()
-    ]
+        known = slash and colon
+        alike.setdefault((arch, NUMBER.sub("#", text)) if known else (note, ""), []).append((size, text))
+    archs_of: dict[tuple[str, str], list[str]] = {}
+    for (arch, kind), sized in alike.items():
+        size, text = max(sized, key=lambda one: max(map(float, NUMBER.findall(one[1])), default=0.0))
+        less = ", and less at" if NUMBER.search(text) else " and"
+        more = f"{less} {counted(len(sized) - 1, 'more size')}" if len(sized) > 1 else ""
+        archs_of.setdefault((size + more, text) if kind else ("", arch), []).append(arch)
+    return [f"{sizes} ({', '.join(archs)}): {text}" if sizes else text for (sizes, text), archs in archs_of.items()]
