@@ -239,22 +239,30 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
         assert words in refusal_of("run", with_changes(**changes)), words
 
 
+def of_images(images: np.ndarray, labels: np.ndarray, shifts: Sequence[tuple[int, int]] = ((0, 0),)) -> LabelledSplit:
+    """Images [n, 8, 8] as examples: all of them moved by the first of `shifts`, in pixels, then by the next. What moves
+    out is cut; what comes in is 0."""
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+    moved = np.concatenate([padded[:, 1 + down : 9 + down, 1 + right : 9 + right] for down, right in shifts])
+    offsets = np.arange(len(moved) + 1) * 64
+    return LabelledSplit(moved.astype(np.uint8).reshape(-1), offsets, np.tile(labels, len(shifts)).astype(np.int64))
+
+
 @pytest.mark.slow
 def test_digits_are_learned(tmp_path):
-    """scikit-learn's 1,797 images of 8 x 8 pixels, in patches of 4 x 4."""
+    """scikit-learn's 1,797 images of 8 x 8 pixels, the first of the three runs of docs/classification.md: 99.4% there.
+    Its setting was chosen on the validation images."""
     datasets = pytest.importorskip("sklearn.datasets")
-    digits, order = datasets.load_digits(), np.random.default_rng(0).permutation(1797)
+    digits, order = datasets.load_digits(), np.random.default_rng(2).permutation(1797)
+    chosen = {"train": order[:1257], "validation": order[1257:1437], "test": order[1437:]}
+    shifts = {"train": ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))}
     splits = {
-        name: LabelledSplit(
-            digits.data[chosen].astype(np.uint8).reshape(-1),
-            np.arange(len(chosen) + 1) * 64,
-            digits.target[chosen].astype(np.int64),
-        )
-        for name, chosen in (("train", order[:1437]), ("validation", order[1437:1617]), ("test", order[1617:]))
+        name: of_images(digits.images[rows], digits.target[rows], shifts.get(name, ((0, 0),)))
+        for name, rows in chosen.items()
     }
     write_set(tmp_path / "set", Facts(10, 17, 64, image=(8, 8, 1)), splits, {"source": "scikit-learn's digits"})
-    more = {"objective": {"positions": "learned", "patch": 4}}
-    study = write_study(tmp_path, tmp_path / "set", ["hgrn2"], n_steps=1500, rows=32, row=64, **more)
+    more = {"size": (2, 128, 4, 256), "objective": {"positions": "learned", "patch": 4}}
+    study = write_study(tmp_path, tmp_path / "set", ["hgrn2"], n_steps=3000, rows=32, row=64, **more)
     result = in_this_process(main, "run", study)
     assert result.returncode == 0, result.stderr
     assert accuracies(result.stdout)["HGRN2"] >= 97
