@@ -90,7 +90,11 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
             "architectures.g.label: 'x' is also hgrn2-3to1's",
         ),
         ("  hgrn2-3to1:", "  " + "h" * 41 + ":", "has at most 40 characters$"),
-        ("[hgrn2, hgrn2, hgrn2, llama]", "[hgrn2, hgrn2, cosformer2, llama]", "cosformer2 encodes positions before all"),
+        (
+            "[hgrn2, hgrn2, hgrn2, llama]",
+            "[hgrn2, hgrn2, cosformer2, llama]",
+            "cosformer2 encodes positions before all",
+        ),
         ("llama: {n_heads: 4}", "llama: {n_head: 4}", "hgrn2-3to1.llama.n_head: is unknown .did you mean 'n_heads'"),
         ("llama: {n_heads: 4}", "llama: {gate_rank: 4}", "llama.gate_rank: means nothing to llama"),
         ("llama: {n_heads: 4}", "llama: {d_model: 4}", "llama.d_model: is of the whole model: give it in model"),
