@@ -32,6 +32,7 @@ from analysis.fits.solver import HUBER, LEAST_SQUARES
 from analysis.fits.surface import PARAMS, Surface
 from analysis.fits.tables import read_points
 from analysis.fits.tables.columns import parse_columns
+from analysis.forecast.predict import LAST_SLOPE, baselines
 from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
 from benchmarks.fits import HIGHEST, peers
@@ -125,21 +126,16 @@ def isoflop_optimum(below: Points, above: Points) -> Predicted:
 
 def isoflop_irreducible(below: Points, above: Points) -> Predicted:
     """E + A C^-g through the minima of budgets."""
-    return _none(_irreducible(*_minima(below), above.flops))
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2)
+    minima = fit.isoflop.used if fit.isoflop else ()
+    c, loss = (np.array([getattr(minimum, name) for minimum in minima], dtype=float) for name in ("c", "loss"))
+    return _none(_irreducible(c, loss, above.flops))
 
 
 def last_slope(below: Points, above: Points) -> Predicted:
-    """The line of log loss over log C through the minima of the last two budgets."""
-    c, loss = (np.log(values[-2:]) for values in _minima(below))
-    return _none(np.exp(loss[1] + (loss[1] - loss[0]) / (c[1] - c[0]) * (np.log(above.flops) - c[1])))
-
-
-def _minima(points: Points) -> tuple[np.ndarray, np.ndarray]:
-    """C and the lowest loss of each budget, by rising C."""
-    fit = fit_isoflop(points, cost_of(points), n_replicates=2)
-    minima = sorted(fit.isoflop.used if fit.isoflop else (), key=lambda minimum: minimum.c)
-    c, loss = (np.array([getattr(minimum, name) for minimum in minima], dtype=float) for name in ("c", "loss"))
-    return c, loss
+    """The line through the minima of the last two budgets, as forecasts store it."""
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2)
+    return _none(np.array([baselines(below, fit, c)[LAST_SLOPE] for c in above.flops.tolist()]))
 
 
 def frontier_irreducible(below: Points, above: Points) -> Predicted:

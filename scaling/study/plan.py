@@ -314,7 +314,8 @@ def _together(notes: Sequence[str]) -> list[str]:
     archs_of: dict[tuple[str, str], list[str]] = {}
     for (arch, kind), sized in alike.items():
         size, text = max(sized, key=lambda one: max(map(float, NUMBER.findall(one[1])), default=0.0))
-        less = ", and less at" if NUMBER.search(text) else " and"
-        more = f"{less} {counted(len(sized) - 1, 'more size')}" if len(sized) > 1 else ""
+        more = f" and {counted(len(sized) - 1, 'more size')}" if len(sized) > 1 else ""
+        if more and NUMBER.search(text):
+            more = f", the farthest of {counted(len(sized), 'size')}"
         archs_of.setdefault((size + more, text) if kind else ("", arch), []).append(arch)
     return [f"{sizes} ({', '.join(archs)}): {text}" if sizes else text for (sizes, text), archs in archs_of.items()]

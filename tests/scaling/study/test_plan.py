@@ -206,7 +206,7 @@ def test_notes_that_differ_by_size_and_number_are_one_line() -> None:
     made = plan(books, Request(books).runs)
     shown = [line for line in show_plan(made).splitlines() if "swept" in line and not line.startswith("recipe")]
     assert len(shown) < 15 < len([note for note in made.notes if "swept" in note])
-    assert any(line.startswith("n13.6m, and less at 1 more size (llama): N lies 1.51 times further") for line in shown)
+    assert any(line.startswith("n13.6m, the farthest of 2 sizes (llama): N lies 1.51 times further") for line in shown)
     assert any(
         line.startswith("n190k and 31 more sizes (hgrn2-3to1): its rate was swept with layers=") for line in shown
     )
