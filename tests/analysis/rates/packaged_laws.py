@@ -69,7 +69,10 @@ def quickstart_law() -> RateLaw:
 
 def books_laws() -> dict[Path, RateLaw]:
     recipe = recipe_of(sweep_of(load_study(RESEARCH / "second-study.yaml")), None)
-    return {BOOKS: law_file(law_of_llama(), recipe), SMALL_LLAMA: law_file(law_of_the_grid(), recipe)}
+    whole = law_file(law_of_the_grid(), recipe)
+    of_llama = {name: {"llama": getattr(whole, name)["llama"]} for name in ("laws", "noise")}
+    cells = [cell for cell in whole.cells if cell["arch"] == "llama"]
+    return {BOOKS: law_file(law_of_llama(), recipe), SMALL_LLAMA: whole.model_copy(update=of_llama | {"cells": cells})}
 
 
 if __name__ == "__main__":
