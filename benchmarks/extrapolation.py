@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits import rehearsal
+from analysis.fits.baselines import LAST_SLOPE, baselines
 from analysis.fits.cost import cost_of
 from analysis.fits.forms import OUTER_EXPONENT, OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import fit_isoflop
@@ -32,7 +33,6 @@ from analysis.fits.solver import HUBER, LEAST_SQUARES
 from analysis.fits.surface import PARAMS, Surface
 from analysis.fits.tables import read_points
 from analysis.fits.tables.columns import parse_columns
-from analysis.forecast.predict import LAST_SLOPE, baselines
 from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
 from benchmarks.fits import HIGHEST, peers

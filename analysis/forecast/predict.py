@@ -15,7 +15,8 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
-from analysis.fits.fit import ISOFLOP, L_OPT, PARAMETRIC, Fit
+from analysis.fits.baselines import baselines
+from analysis.fits.fit import ISOFLOP, PARAMETRIC, Fit
 from analysis.fits.forms import FORMS, PLAIN
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
@@ -50,7 +51,6 @@ SAME = 1e-6  # of C: runs that end together
 NO_RATE = "it had no learning rate when the others were predicted"
 IF_MISSED = ("the learning rate times 1/2 and 2", "another seed", "the losses that other forms of the surface predict")
 NOT_FITTED = "none of its runs is fitted"
-NO_CHANGE, OF_MINIMA, LAST_SLOPE = "no change", "E + A C^-g of isoFLOP minima", "slope of the last two budgets"
 
 
 def predict(
@@ -127,22 +127,6 @@ def _by_forms(known: Mapping[str, rehearsal.Forecast | str], row: PredictedRun, 
     at = row.n_params, row.read_at, min(row.read_at, text)
     losses = {name: form.predict(*at).loss.value for name, form in known.items() if not isinstance(form, str)}
     return {name: loss for name, loss in losses.items() if loss is not None and np.isfinite(loss)}
-
-
-def baselines(points: Points, isoflop: Fit | None, c: float) -> dict[str, float]:
-    """The lowest loss at C FLOP by rules that need no surface: the lowest that was fitted, and of isoFLOP minima, where
-    there are some, the law E + A C^-g and the line of log loss over log C through the last two."""
-    losses = {NO_CHANGE: float(points.loss.min())}
-    if isoflop is None or isoflop.isoflop is None:
-        return losses
-    law, minima = isoflop.law(L_OPT), sorted(isoflop.isoflop.used, key=lambda minimum: minimum.c)[-2:]
-    if law.identified and (loss := law.at(c).value) is not None:
-        losses[OF_MINIMA] = loss
-    if len(minima) == 2:
-        log_c, log_loss = (np.log([getattr(minimum, name) for minimum in minima]) for name in ("c", "loss"))
-        slope = (log_loss[1] - log_loss[0]) / (log_c[1] - log_c[0])
-        losses[LAST_SLOPE] = float(np.exp(log_loss[1] + slope * (np.log(c) - log_c[1])))
-    return losses
 
 
 def forecast_of(points: Points | None, form: str = PLAIN) -> rehearsal.Forecast | str:

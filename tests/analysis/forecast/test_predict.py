@@ -8,19 +8,12 @@ import pandas as pd
 import pytest
 
 from analysis.design.worlds import World
+from analysis.fits.baselines import LAST_SLOPE, NO_CHANGE, OF_MINIMA, baselines
 from analysis.fits.cost import cost_of
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.points import Points
 from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcomes_of, read_forecast
-from analysis.forecast.predict import (
-    LAST_SLOPE,
-    NO_CHANGE,
-    NOT_FITTED,
-    OF_MINIMA,
-    baselines,
-    forecast_of,
-    largest_of,
-)
+from analysis.forecast.predict import NOT_FITTED, forecast_of, largest_of
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED
 from analysis.source.choose import source_of
