@@ -137,7 +137,10 @@ def test_runs_far_above_the_frontier_weigh_little():
     truth = float(TRUTH.l_opt(c))
     near, alike = (
         abs(
-            math.log(forecast(points, rule=Rule(near, near, (0.15, 0.3))).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value / truth)
+            math.log(
+                forecast(points, rule=Rule(near, near, (0.15, 0.3))).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value
+                / truth
+            )
         )
         for near in (0.03, math.inf)
     )
