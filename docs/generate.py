@@ -21,7 +21,6 @@ REFRESH = "make docs"
 def page(path: Path) -> str:
     """The text of a page with its generated parts as the code has them now. Raises KeyError for an unknown part."""
     from . import of_study as study
-    from . import of_verdicts as verdicts
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_large_models import sharded
     from .of_schema import keys, model_keys, sizes
@@ -35,16 +34,10 @@ def page(path: Path) -> str:
         "modules": module_commands,
         "large-models": sharded,
         "study-summary": study.summary,
-        "study-losses": study.losses,
-        "study-paper": study.beside_the_paper,
-        "study-lengths": study.longer_contexts,
-        "study-checks": study.checks,
-        "study-inside": study.inside,
+        "study-minima": study.minima,
+        "study-exponents": study.exponents,
+        "study-counts": study.counts,
         "study-forecast": study.forecast,
-        "study-repeats": study.repeats,
-        "study-benchmarks": study.benchmarks,
-        "study-verdicts": verdicts.by_runs,
-        "study-counts": verdicts.by_count,
     }
 
     def generated(found: re.Match[str]) -> str:

@@ -40,15 +40,8 @@ class Outcome:
             return None
         return self.run.interval[0] <= self.measured <= self.run.interval[1]
 
-    @property
-    def of_drop(self) -> float | None:
-        """Measured less predicted, as a share of the predicted drop; None where none is predicted."""
-        if self.measured is None or self.run.loss is None or not self.run.drop or self.run.drop < 0:
-            return None
-        return (self.measured - self.run.loss) / self.run.drop
-
     def to_dict(self) -> dict[str, Any]:
-        derived = {name: getattr(self, name) for name in ("measured", "state", "error", "held", "of_drop")}
+        derived = {name: getattr(self, name) for name in ("measured", "state", "error", "held")}
         return self.run.model_dump(mode="json") | derived
 
 

@@ -91,8 +91,7 @@ def predict(
         if_missed=IF_MISSED,
         groups={name: _about(known, points.get(name)) for name, known in forecasts.items()},
         runs=tuple(
-            _predicted(run, points, forecasts[_group(run)], fits.settings, text, level, laws.get(_group(run)))
-            for run in runs
+            _predicted(run, forecasts[_group(run)], fits.settings, text, level, laws.get(_group(run))) for run in runs
         ),
     )
     beside = tuple(
@@ -153,19 +152,11 @@ def _group(run: RunSpec) -> str:
 def _about(known: rehearsal.Forecast | str, points: Points | None) -> Group:
     if isinstance(known, str) or points is None:
         return Group(reason=str(known))
-    return Group(reason=None, largest=largest_of(points))
-
-
-def largest_of(points: Points) -> Largest:
-    """The runs that end at the largest C."""
-    ends = np.array([rows[points.flops[rows].argmax()] for rows in points.rows_of_runs.values()])
-    most = points.flops[ends].max()
-    return Largest(c=float(most), loss=float(points.loss[ends[points.flops[ends] >= most * (1 - SAME)]].mean()))
+    return Group(reason=None, largest=Largest(c=float(points.flops.max())))
 
 
 def _predicted(
     run: RunSpec,
-    points: Mapping[str, Points],
     known: rehearsal.Forecast | str,
     settings: FitSettings,
     text: float,
@@ -191,9 +182,8 @@ def _predicted(
     expected = known.predict(row.n_params, read_at, min(read_at, text), level)
     claim = judge_loss(known, expected, law)
     loss, ends = expected.loss.value, expected.loss.ends
-    drop = None if loss is None else largest_of(points[row.group]).loss - loss
     rests_on = expected.sentence if ends is None else f"{expected.sentence}; {claim.verdict}"
-    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": rests_on})
+    return row.model_copy(update={"loss": loss, "interval": ends, "rests_on": rests_on})
 
 
 def end_of_curve(run: RunSpec, settings: FitSettings) -> float:

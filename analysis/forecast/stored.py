@@ -32,9 +32,9 @@ class _Part(BaseModel):
 
 class PredictedRun(_Part):
     """One run that is to come. read_at: the tokens at which its loss lies; c: its FLOP there; loss: None where `reason`
-    says why nothing is predicted; interval: None where `rests_on` says why there is none; drop: from the mean loss of
-    the largest fitted runs to `loss`; lr: its highest learning rate; other_forms: the loss by forms of the surface
-    beside that of the settings; baselines: the loss by rules that a forecast should beat."""
+    says why nothing is predicted; interval: None where `rests_on` says why there is none; lr: its highest learning
+    rate; other_forms: the loss by forms of the surface beside that of the settings; baselines: the loss by rules that a
+    forecast should beat."""
 
     run_id: str
     spec_hash: str | None
@@ -48,7 +48,6 @@ class PredictedRun(_Part):
     loss: float | None = None
     interval: tuple[float, float] | None = None
     reason: str | None = None
-    drop: float | None = None
     rests_on: str | None = None
     seed: int | None = None
     lr: Positive | None = None
@@ -57,10 +56,9 @@ class PredictedRun(_Part):
 
 
 class Largest(_Part):
-    """The fitted runs of the largest compute `c` [FLOP], and their mean loss."""
+    """The largest compute `c` [FLOP] that was fitted."""
 
     c: Positive
-    loss: float
 
 
 class Group(_Part):
@@ -138,8 +136,8 @@ class Predictions(_Part):
             group = self.groups.get(run.group)
             if group is None:
                 raise ValueError(f"groups: lacks {run.group}")
-            if run.loss is not None and (run.drop is None or group.largest is None):
-                raise ValueError(f"{run.run_id}: has a loss and no drop")
+            if run.loss is not None and group.largest is None:
+                raise ValueError(f"{run.run_id}: has a loss, and its group no largest compute")
 
 
 def name_of_round(place: int) -> str:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
+from analysis.fits.baselines import NO_CHANGE
 from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.pages.cells import number, shown, signed
 from analysis.report.section import Section, Table
@@ -19,7 +20,7 @@ from arch.amounts import byte_size, count, counted_of
 
 COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
-LARGEST = "largest fitted runs, mean"
+LOWEST = "lowest loss fitted"
 
 
 def forecast_section(forecast: ForecastRound) -> Section:
@@ -47,7 +48,6 @@ def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
             "predicted": shown(run.loss, ".4f", run.interval) or f"none: {run.reason}",
             "measured": shown(outcome.measured, ".4f") or outcome.state,
             "error": signed(outcome.error, ".2%"),
-            "error over the drop": signed(outcome.of_drop, ".0%"),
             "held": {True: "yes", False: "no", None: ""}[outcome.held],
         }
         rows.append(row)
@@ -100,8 +100,6 @@ def forecast_lead(forecast: ForecastRound) -> str:
             f"the {forecast.predictions.level:.0%} intervals held {counted_of(n_held, len(judged), 'larger run')}"
         )
     error = f"predictions were off by {_median([outcome.error for outcome in known]):.2%} of the loss (median)"
-    if drops := [outcome.of_drop for outcome in known if outcome.of_drop is not None]:
-        error += f", {_median(drops):.0%} of the predicted drop"
     text = "; ".join([*parts, error])
     return f"{text[0].upper()}{text[1:]}."
 
@@ -119,8 +117,7 @@ def forecast_notes(forecast: ForecastRound) -> list[str]:
     lines = [
         f"Predicted {stored.made}{by}, when {stored.fitted.n_runs} of the {stored.fitted.of} runs of {grid} were "
         f"trained and none of these was. Loss: {stored.conventions.L}; C: {stored.conventions.C}.",
-        "Error: measured over predicted, less 1. The drop is from the mean loss of the largest fitted runs to the "
-        "prediction.",
+        "Error: measured over predicted, less 1.",
     ]
     for group, about in stored.groups.items():
         if about.reason:
@@ -178,15 +175,18 @@ def forecast_figure(forecast: ForecastRound) -> go.Figure | None:
     several = len({run.size for run in firsts}) > 1
     figure = go.Figure()
     for place, (run, seeds) in enumerate(zip(firsts, sizes, strict=True)):
-        assert run.loss is not None and run.drop is not None
+        assert run.loss is not None
         color, name = colors[run.group], name_of(run.group)
         low, high = run.interval or (run.loss, run.loss)
         error = {"array": [high - run.loss], "arrayminus": [run.loss - low], "thickness": 2, "width": 7}
         _add(figure, [place], [run.loss], _predicted_mark(color), f"{name}, predicted", error)
         known = [seed.measured for seed in seeds if seed.measured is not None]
         _add(figure, [place + BESIDE] * len(known), known, _measured_mark(color), f"{name}, measured")
-        _add(figure, [place - BESIDE], [run.loss + run.drop], LARGEST_MARK, LARGEST)
-    marks = {f"predicted, {forecast.predictions.level:.0%} for a run": _predicted_mark(INK), LARGEST: LARGEST_MARK}
+        lowest = [loss for rule, loss in run.baselines.items() if rule == NO_CHANGE]  # none of earlier versions
+        _add(figure, [place - BESIDE] * len(lowest), lowest, LOWEST_MARK, LOWEST)
+    marks = {f"predicted, {forecast.predictions.level:.0%} for a run": _predicted_mark(INK)}
+    if any(NO_CHANGE in run.baselines for run in firsts):
+        marks[LOWEST] = LOWEST_MARK
     if forecast.measured:
         marks["measured"] = _measured_mark(INK)
     for name, mark in marks.items():
@@ -202,7 +202,7 @@ def forecast_figure(forecast: ForecastRound) -> go.Figure | None:
     return figure
 
 
-LARGEST_MARK = {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}}
+LOWEST_MARK = {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}}
 
 
 def _predicted_mark(color: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from analysis.fits.cost import cost_of
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.points import Points
 from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcomes_of, read_forecast
-from analysis.forecast.predict import NOT_FITTED, forecast_of, largest_of
+from analysis.forecast.predict import NOT_FITTED, forecast_of
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED
 from analysis.source.choose import source_of
@@ -64,15 +64,8 @@ def test_what_identifies_no_surface_says_why():
     assert forecast_of(curves(SIZES[:1])[0]).startswith("a rehearsal needs 8 or more points that identify a surface")
 
 
-def test_the_drop_is_from_the_runs_that_end_at_the_largest_compute():
-    points, _ = curves()
-    largest = largest_of(points)
-    ends = points.loss[(points.n_params == SIZES[-1]) & (points.n_tokens == points.n_tokens.max())]
-    assert largest.c == points.flops.max() and len(ends) == 2 and largest.loss == pytest.approx(ends.mean())
-
-
 def small(run_id, **more):
-    return run(run_id, n_tokens=1000, read_at=1000.0, **{"loss": 2.0, "interval": (1.9, 2.1), "drop": 0.5} | more)
+    return run(run_id, n_tokens=1000, read_at=1000.0, **{"loss": 2.0, "interval": (1.9, 2.1)} | more)
 
 
 def tables(predicted, losses, tokens=1000, state="done"):
@@ -89,7 +82,7 @@ def test_measured_losses_stand_beside_their_predictions():
     first, second = forecast.outcomes
     assert first.held and not second.held
     assert forecast.to_dict()["n"] == {"runs": 2, "trained": 2, "with_interval": 2, "held": 1}
-    assert first.error == pytest.approx(0.025) and first.of_drop == pytest.approx(0.1)
+    assert first.error == pytest.approx(0.025)
 
 
 def test_what_is_not_measured_says_why():
@@ -102,7 +95,7 @@ def test_what_is_not_measured_says_why():
     assert states({"a": 2.05}) == ["done", NOT_TRAINED]
     assert states({"a": 2.05, "b": 2.0}, tokens=500) == [NOT_EVALUATED] * 2
     assert states({"a": 2.0}, state="running") == ["running", NOT_TRAINED]
-    none = predictions(small("a", loss=None, interval=None, drop=None, reason="x"))
+    none = predictions(small("a", loss=None, interval=None, reason="x"))
     (without,) = outcomes_of(none, tables(none, {"a": 2.05})).outcomes
     assert without.measured == 2.05 and without.error is None and without.held is None
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.fits.baselines import NO_CHANGE
 from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, outcome_lines
 from tests.analysis.forecast.made import predictions, run
@@ -12,7 +13,7 @@ from .drawn_paper import check_paper
 def forecast(*measured, **more):
     """Two seeds of LLaMA, measured or not, and a run of TNL of which nothing is predicted."""
     seeds = [run(f"llama-55m-s{i}", **more) for i in range(len(measured))]
-    lost = run("tnl-55m-s0", arch="tnl", group="tnl", loss=None, interval=None, drop=None, reason="it has no surface")
+    lost = run("tnl-55m-s0", arch="tnl", group="tnl", loss=None, interval=None, reason="it has no surface")
     states = [Outcome(one, loss, "done" if loss else "not trained") for one, loss in zip(seeds, measured, strict=True)]
     return ForecastRound(predictions(*seeds, lost), (*states, Outcome(lost, None, "not trained")))
 
@@ -29,18 +30,19 @@ def test_before_training_the_predictions_stand_alone():
 
 
 def test_afterwards_the_errors_stand_beside_them():
-    trained = forecast(1.31, 1.34)
+    trained = forecast(1.31, 1.34, baselines={NO_CHANGE: 1.35})
     assert forecast_lead(trained) == (
         "2 of 3 larger runs are trained; the 90% intervals held 1 of 2 larger runs; predictions were off by 1.92% of "
-        "the loss (median), 50% of the predicted drop."
+        "the loss (median)."
     )
     first, second, _ = forecast_rows(trained)
-    assert (first["error"], first["held"], first["error over the drop"]) == ("+0.77%", "yes", "+20%")
+    assert (first["error"], first["held"]) == ("+0.77%", "yes")
     assert second["held"] == "no" and first["over the largest C fitted"] == "2.00"
     figure = forecast_figure(trained)
     check_paper(figure)
     (measured,) = [trace for trace in figure.data if trace.hovertemplate and ", measured" in trace.hovertemplate]
     assert list(measured.y) == [1.31, 1.34]
+    assert [1.35] in [list(trace.y) for trace in figure.data]
 
 
 @pytest.mark.parametrize(
@@ -77,5 +79,5 @@ def test_the_median_error_stands_beside_those_of_simpler_rules(slope, end):
 
 
 def test_a_forecast_without_predictions_has_no_figure():
-    lost = run("a", loss=None, interval=None, drop=None, reason="x")
+    lost = run("a", loss=None, interval=None, reason="x")
     assert forecast_figure(ForecastRound(predictions(lost), (Outcome(lost, None, "not trained"),))) is None
