@@ -125,15 +125,17 @@ def design(answer: Json) -> Iterator[Reading]:
 def report(answer: Json) -> Iterator[Reading]:
     """Of the report's tables as it gives them to download: a number a cell, named by the row's first cells."""
     folder = Path(answer["report"]).parent / "tables"
-    for name in REPORT_TABLES:
-        with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+    for path in (folder / f"{name}.csv" for name in REPORT_TABLES):
+        if not path.exists():  # that of losses: no envelope was fitted
+            continue
+        with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 named = [row.pop(key) for key in ("architecture", "approach", "pair") if key in row]
                 for key, cell in row.items():
                     try:
-                        yield Reading(f"report, {name}", ", ".join(named), key, float(cell))
+                        yield Reading(f"report, {path.stem}", ", ".join(named), key, float(cell))
                     except ValueError:
-                        yield Reading(f"report, {name}", ", ".join(named), key, reason=cell)
+                        yield Reading(f"report, {path.stem}", ", ".join(named), key, reason=cell)
 
 
 def nothing(answer: Json) -> Iterator[Reading]:
@@ -213,7 +215,8 @@ def _refused(rows: Sequence[Json]) -> Iterator[Reading]:
 def _envelope(group: Json, fit: Json | None) -> Iterator[Reading]:
     arch = group["name"]
     if fit is None:
-        yield Reading("envelope", arch, "all", reason=group["reason"])
+        if group["reason"]:  # else not_fitted says why
+            yield Reading("envelope", arch, "all", reason=group["reason"])
         return
     for name in ("L_opt", "N_opt", "D_opt"):
         yield from _power_law("envelope", arch, _law(fit["laws"], name))

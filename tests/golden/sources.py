@@ -24,7 +24,7 @@ from .adapter import Reading
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SHARED = ROOT.parent / "shared"
-PUBLISHED = ROOT / "analysis" / "studies" / "h200-2026"
+PUBLISHED = ROOT / "analysis" / "studies" / "2026-second"
 LEVEL, STUDY_REPLICATES = 0.95, 1000  # of the fit stage, which has no option for them
 
 
@@ -337,7 +337,7 @@ SOURCES = (
     Source(
         "published study",
         (
-            Command("fit study {published} --force --out {out}", adapter.stage, "least_squares", "curves"),
+            Command("fit study {published} --force --out {out}", adapter.stage, "least_squares", "ends"),
             Command("predict {published} --out {out}", adapter.predictions),
             Command("report {published} --out {out}", adapter.report),
         ),
@@ -348,22 +348,22 @@ SOURCES = (
         "published study, by approach",
         (
             Command(
-                "fit runs {published} --out {out} --approach envelope --points curves --at 1e16,1e17 " + _OF_STUDY,
-                *(adapter.results, "", "curves"),
+                "fit runs {published} --out {out} --approach isoflop --points ends --at 1e15,1e16 " + _OF_STUDY,
+                *(adapter.results, "", "ends"),
             ),
             Command(
-                "fit runs {published} --out {out} --approach isoflop --points curves --at 1e16,1e17 " + _OF_STUDY,
+                "fit runs {published} --out {out} --approach isoflop --points curves --at 1e15,1e16 " + _OF_STUDY,
                 *(adapter.results, "", "curves", None, True),
             ),
             Command(
-                "fit runs {published} --out {out} --approach parametric --points curves --objective least_squares"
-                " --form plain --at 1e16,1e17 --predict 9.8e7,1.2e8 " + _OF_STUDY,
-                *(adapter.results, "least_squares", "curves"),
+                "fit runs {published} --out {out} --approach parametric --points ends --objective least_squares"
+                " --form plain --at 1e15,1e16 --predict 1.4e7,6.2e8 " + _OF_STUDY,
+                *(adapter.results, "least_squares", "ends"),
             ),
             Command(
-                "fit runs {published} --out {out} --approach parametric --points curves --objective huber"
-                " --form plain --at 1e16,1e17 " + _OF_STUDY,
-                *(adapter.results, "huber", "curves"),
+                "fit runs {published} --out {out} --approach parametric --points ends --objective huber"
+                " --form plain --at 1e15,1e16 " + _OF_STUDY,
+                *(adapter.results, "huber", "ends"),
             ),
         ),
         slow=True,

@@ -21,7 +21,7 @@ from scaling.study.spec import load_study
 from tests.analysis.fits.test_rehearsal import TRUTH, isoflops
 from tests.analysis.forecast.made import predictions, run
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "analysis/studies/h200-2026"
+PUBLISHED = Path(__file__).resolve().parents[3] / "analysis/studies/2026-second"
 SIZES, NOISE = np.geomspace(360e3, 23e6, 8), 0.002
 
 
@@ -114,7 +114,6 @@ def test_a_prediction_that_was_changed_after_the_training_is_none():
 def test_the_published_predictions_are_judged_as_they_were_stored():
     study = load_study(PUBLISHED, published=True)
     first, second = read_forecast(study, source_of(study, study.runs()))
-    counts = [one.to_dict()["n"] for one in (first, second)]
-    assert counts[0] == {"runs": 8, "trained": 8, "with_interval": 8, "held": 2}
-    assert counts[1] == {"runs": 4, "trained": 4, "with_interval": 4, "held": 4}
-    assert first.outcomes[0].error == pytest.approx(-0.0074127, abs=1e-6)
+    assert first.to_dict()["n"] == {"runs": 8, "trained": 8, "with_interval": 8, "held": 6}
+    assert len(second.outcomes) == 4
+    assert first.outcomes[0].error == pytest.approx(-0.0303, abs=1e-4)

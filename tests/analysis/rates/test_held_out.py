@@ -54,7 +54,7 @@ def test_the_true_excess_lies_in_the_interval():
 def test_a_size_between_those_of_a_real_sweep_costs_little_and_a_law_of_cells_that_contradict_is_refused(
     table, size, cell, most
 ):
-    """cosFormer2's short runs hardly tell rates apart; 7.01M parameters are of the published study."""
+    """cosFormer2's short runs hardly tell rates apart; 7.01M parameters are of the study h200-hour."""
     fit = fit_rates(points_of(table))
     assert set(fit.laws) == {"llama", "tnl", "hgrn2"} and set(fit.without_law) == {"cosformer2"}
     assert f"most of all {cell}" in " ".join(verdict(fit))

@@ -225,6 +225,7 @@ def in_process(case: Case) -> tuple[int, str]:
 def alone(folder: Path) -> Iterator[None]:
     """In `folder`, without SLURM and without a user's profiles; memory is limited, so that a bomb is a MemoryError."""
     kept, limits, here = dict(os.environ), resource.getrlimit(resource.RLIMIT_AS), Path.cwd()
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.gettempdir()  # PyTorch makes it where an architecture is checked
     os.environ |= {"PATH": str(folder), "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "TMPDIR": str(folder)}
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
     tempfile.tempdir = None

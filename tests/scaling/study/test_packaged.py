@@ -17,8 +17,8 @@ from tests.data.image_folder import write_folder
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 HASHES = {  # of (run id, spec hash) of every run of the grid
+    "books": "2142dd95c2255d4870a58c92b475e47992b02fd054d3638e67ac296052dfc66d",
     "four-architectures": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
-    "h200-hour": "8ef9f6ac3f75185dd9f6908fa9a1f1bfbabb7f2ecab0a1f8e1f4e9e8e8d36709",
     "paper": "6744ce300e6e391f47dd8b8308d7dd175d98dd3169dabcd58e21cea614b70b52",
     "paper-decay-tiny": "eec3130755b2894e61860a00b7cf2f091747cacb192286710a4fd403a1cdeb6b",
     "hgrn-ablations-tiny": "0ae8ed80c0b6102fb681e911e7bef941aa60e52fe050670b69cb307dd3251fd8",

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,6 @@ from analysis.report.tasks import (
 )
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
-from analysis.source.read import read_runs
 
 from ...report.drawn_paper import check_paper
 from ..built import envelopes_of
@@ -39,7 +37,7 @@ ARCHS = ("llama", "tnl", "hgrn2")
 STEPS = (30, 60, 120, 250, 350, 400, 450, 500)
 TASKS = ("piqa", "boolq", "wikitext", "niah-easy", "lambada", "copa")
 SETTINGS = FitSettings(smoothing_tokens=20_000, n_replicates=50)
-PUBLISHED = Path(__file__).resolve().parents[4] / "analysis" / "studies" / "h200-2026"
+LENGTHS = (64, 128, 256, 512, 1024)  # every run was trained on 256
 
 
 def scored(task: str, loss: float, random: np.random.Generator) -> dict[str, float]:
@@ -191,31 +189,42 @@ def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(fits: StudyF
 
 
 @pytest.fixture(scope="module")
-def lengths() -> list[LengthScores]:
-    published = read_runs(PUBLISHED)
-    return by_length(grouped(published, published.settings), pd.read_parquet(PUBLISHED / "evals.parquet"))
+def lengths(study: tuple[RunTable, pd.DataFrame]) -> list[LengthScores]:
+    """Of two checkpoints of every run but those of 14k."""
+    tables, _ = study
+    rows = [
+        (run_id, step, step * BATCH, "extrapolate", f"perplexity@{n}", 900 / step + i + n / 256)
+        for i, run_id in enumerate(tables.runs["run_id"])
+        if "-14k-" not in run_id
+        for step in (400, 500)
+        for n in reversed(LENGTHS)
+    ]
+    evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
+    tables = replace(tables, runs=tables.runs.assign(context_length=256))
+    return by_length(grouped(tables, SETTINGS), evals)
 
 
-def test_every_run_has_its_last_checkpoint_at_every_context_length(lengths: list[LengthScores]) -> None:
-    scores = pd.read_parquet(PUBLISHED / "evals.parquet")
-    longest = scores[scores["metric"] == "perplexity@8192"]
-    assert {row.run_id for row in lengths} == set(longest["run_id"])
+def test_every_run_has_its_last_checkpoint_at_every_context_length(
+    study: tuple[RunTable, pd.DataFrame], lengths: list[LengthScores]
+) -> None:
+    runs = list(study[0].runs["run_id"])
+    assert {row.run_id for row in lengths} == {run_id for run_id in runs if "-14k-" not in run_id}
     for row in lengths:
-        (value,) = longest[longest["run_id"] == row.run_id]["value"]
-        assert row.perplexity["8192"] == value and list(row.perplexity) == ["512", "1024", "2048", "4096", "8192"]
-    assert list(dict.fromkeys(row.arch for row in lengths)) == ["llama", "tnl", "hgrn2", "cosformer2"]
+        assert row.perplexity == {str(n): 1.8 + runs.index(row.run_id) + n / 256 for n in LENGTHS}
+        assert list(row.perplexity) == [str(n) for n in LENGTHS]
+    assert list(dict.fromkeys(row.arch for row in lengths)) == list(dict.fromkeys(study[0].runs["arch"]))
 
 
 def test_table_and_figure_mark_the_context_lengths_beyond_the_training(lengths: list[LengthScores]) -> None:
     for row, cells in zip(lengths, length_rows(lengths), strict=True):
-        assert cells["8,192"] == f"{row.perplexity['8192']:.3f}*" and "*" not in cells["2,048"]
+        assert cells["1,024"] == f"{row.perplexity['1024']:.3f}*" and "*" not in cells["256"]
     figure = lengths_figure(lengths)
     check_paper(figure)
     assert figure is not None and len(figure.data) == len(lengths)
     for trace in figure.data:
-        assert trace.y[list(trace.x).index(2048)] == 1.0
+        assert trace.y[list(trace.x).index(256)] == 1.0
     sizes = [trace.marker.size for trace in figure.data if trace.showlegend]
-    assert len(sizes) == 4 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4  # none hides another
-    lost = replace(lengths[0], perplexity={"512": 4.0, "2048": None})
-    assert length_rows([lengths[0], lost])[1]["2,048"] == "not finite"
+    assert len(sizes) == 3 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3  # none hides another
+    lost = replace(lengths[0], perplexity={"64": 4.0, "256": None})
+    assert length_rows([lengths[0], lost])[1]["256"] == "not finite"
     assert lengths_figure([lost]) is None
