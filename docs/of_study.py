@@ -105,7 +105,11 @@ def _forecast() -> list[ForecastRound]:
     return read_forecast(study, source_of(study, study.runs()))
 
 
-@cache
 def _fits() -> StudyFits:
-    load_study(FOLDER, published=True)  # names its hybrid
+    load_study(FOLDER, published=True)  # registers its hybrid, which `page` forgets again
+    return _stored_fits()
+
+
+@cache
+def _stored_fits() -> StudyFits:
     return read_fits(FOLDER / FITS)
