@@ -99,7 +99,7 @@ class FitOptions:
                 raise InputError(f"{names[0]}: belongs to the approach {owner}")
         if all(name in NEEDS_CURVES for name in approaches):
             if points == "ends":
-                raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")
+                raise InputError(f"--points ends: the approach {approaches[0]} needs curves: fit another approach")
             points = "curves"
         return approaches, points, settings
 

@@ -132,14 +132,14 @@ def different(values: list[Any]) -> list[Any]:
     return values
 
 
-LENGTH = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e\d+)?)\s*(N|FLOP)", re.ASCII)  # 20N, 2e14 FLOP
+LENGTH = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e\+?\d+)?)\s*(N|FLOP)", re.ASCII)  # 20N, 2e14 FLOP
 
 
 def _tokens(value: Any) -> int | str:
     """A count; a multiple of parameters or a training compute as it was written."""
     length = LENGTH.fullmatch(value) if isinstance(value, str) else None
     if length and 0 < float(length[1]) <= (MOST if length[2] == "N" else MOST_FLOP):
-        return "".join(length.groups())
+        return "".join(length.groups()).replace("+", "")
     count = as_tokens(value)
     if type(count) is not int:
         raise ValueError(

@@ -117,7 +117,7 @@ def test_tokens_by_a_training_compute(tmp_path):
     (run,) = load(tmp_path, n_tokens=f"{c:.0f} FLOP")
     assert run.training.n_tokens == 30_000
     assert load(tmp_path, n_tokens=30_000)[0].spec_hash == run.spec_hash, "however the number was given"
-    (rounded,) = load(tmp_path, n_tokens="2e10FLOP")
+    (rounded,) = load(tmp_path, n_tokens="2e+10FLOP")
     assert rounded.training.n_tokens == math.ceil(2e10 / train_flops_per_token(config, "exact"))
     assert load(tmp_path, n_tokens="2e10 FLOP", max_tokens=9_000)[0].training.n_tokens == 9_000
     assert load(tmp_path, ["training.n_tokens=2e10 FLOP"])[0].run_id.endswith("-n_tokens2e10FLOP")
