@@ -67,7 +67,7 @@ class Rule:
 
     near: float = 0.05
     nearest: float = 0.01
-    exponent: tuple[float, float] = (0.1, 0.15)
+    exponent: tuple[float, float] = (0.12, 0.15)
     by_runs: float = 3.0
     by_reach: bool = True
 
