@@ -1,9 +1,10 @@
-"""Figures of the fits of one group: optima over compute by every approach, and the isoFLOP profiles."""
+"""Figures of fits: the optima of a group over compute by every approach, and isoFLOP profiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS
-from analysis.figures.style import GREY, SHADE, WIDTH, dress, size_scale
+from analysis.figures.style import GREY, ROW_HEIGHT, SHADE, WIDTH, arch_panels, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
-from analysis.fits.points import Points
-from analysis.report.figures import DrawnLaw, add_law, rows_of
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import grouped, prepare
+from analysis.fits.study_fits import StudyFits
+from analysis.report.figures import PANELS_A_ROW, DrawnLaw, add_law, rows_of
+from analysis.run_table import RunTable
 from arch.amounts import counted
 
 PANELS = ((N_OPT, "N", "N<sub>opt</sub>: parameters"), (D_OPT, "D", "D<sub>opt</sub>: tokens"))
@@ -101,6 +105,31 @@ def isoflop_figure(points: Points, result: Fit) -> go.Figure:
     low, high = float(losses.min()) - room, float(losses.max()) + room
     figure.update_yaxes(title={"text": f"loss ({points.loss_unit})"}, range=[low, high])
     dress(figure, 900, 460, r=230)
+    return figure
+
+
+def profiles_figure(fits: StudyFits, tables: RunTable) -> go.Figure | None:
+    """The isoFLOP profiles of a study, a panel for each group that has minima; None without any."""
+    results = {fit.group: fit for fit in fits.laws if fit.isoflop is not None and fit.isoflop.used}
+    if not results:
+        return None
+    points = prepare(grouped(replace(tables, settings=fits.settings)), points=CURVES).groups
+    figure, n_rows, columns = arch_panels(list(results), PANELS_A_ROW, 84 / ROW_HEIGHT)
+    sizes, losses, named = list[float](), list[float](), set[str]()
+    for index, (group, result) in enumerate(results.items()):
+        of_group = isoflop_figure(points[group], result)
+        for trace in of_group.data:
+            if trace.mode == "markers":
+                sizes, losses = [*sizes, *trace.x], [*losses, *trace.y]
+            first = trace.showlegend is not False and trace.name not in named
+            named |= {trace.name} if first else set()
+            trace.update(legendgroup=trace.name, showlegend=first)
+            figure.add_trace(trace, 1 + index // columns, 1 + index % columns)
+    room = 0.06 * (max(losses) - min(losses))
+    figure.update_xaxes(log_axis(min(sizes) / 1.2, max(sizes) * 1.2, "parameters N", "count"))
+    figure.update_yaxes(range=[min(losses) - room, max(losses) + room])
+    figure.update_yaxes(title_text=f"loss ({fits.unit})", col=1)
+    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
     return figure
 
 

@@ -22,6 +22,7 @@ from analysis.pages.html import render
 from analysis.report.accuracy import accuracy_section
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
 from analysis.report.figures import figure_one, tokens_figure, validation_figure
+from analysis.report.fit_figures import PROFILES, profiles_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import envelope_section, laws_section
 from analysis.report.methods import baseline_text, convention_text, methods_section, phase_notes
@@ -126,6 +127,9 @@ def laws_of(fits: StudyFits, forecast: Sequence[ForecastRound] = ()) -> Iterator
 
 
 def _curves(study: Study) -> Section:
+    if study.fits.settings.is_of_ends and any(fit.isoflop for fit in study.fits.laws):  # no curves, but budgets
+        draw = partial(profiles_figure, study.fits, study.tables)
+        return Section("IsoFLOP profiles", figures={"profiles": draw}, notes=[PROFILES])
     figures = {
         f"curves-{i}": partial(figure_one, study.fits, study.tables, study.bigram, [group.name])
         for i, group in enumerate(study.fits.groups, start=1)
