@@ -11,7 +11,6 @@ from analysis.fits.settings import FITS
 from analysis.fits.study_fits import StudyFits, read_fits
 from analysis.forecast.outcome import ForecastRound, read_forecast
 from analysis.report.forecast import forecast_rows
-from analysis.report.laws import leading_law
 from analysis.report.section import markdown_table as table
 from analysis.report.words import NAMES, believed, exponent, size_of, times_cell
 from analysis.source.choose import source_of
@@ -23,12 +22,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "2026-se
 
 
 def summary() -> str:
-    """A row an architecture, lowest loss at the largest budget first: its law of N_opt, and what was predicted and
-    measured of the runs of the first round, whose seeds have one prediction."""
+    """A row an architecture, lowest loss at the largest budget first: its isoFLOP law of N_opt, and what was predicted
+    and measured of the runs of the first round, whose seeds have one prediction."""
     fits, first = _fits(), _forecast()[0]
     rows = []
     for arch in _order():
-        law, (c, loss, _) = leading_law(fits, arch), _minima(arch)[-1]
+        law, (c, loss, _) = fits.fit(arch, "isoflop"), _minima(arch)[-1]
         assert law is not None
         outcomes = zip(forecast_rows(first), first.outcomes, strict=True)
         seeds = [row for row, outcome in outcomes if outcome.run.arch == arch]
@@ -38,7 +37,6 @@ def summary() -> str:
                 f"loss at {power_of_ten(c)} FLOP": minus(loss),
                 "a (N_opt ~ C^a)": exponent(law),
                 f"N_opt at {power_of_ten(c)} FLOP": size_of(law.optima[0].n_params),
-                "that law": believed(law),
                 "the larger run, predicted": seeds[0]["predicted"],
                 "measured, each seed": ", ".join(row["measured"] for row in seeds),
             }
