@@ -64,6 +64,20 @@ def own_folder() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """What a command in the tests' process starts to train and evaluate on one core is spared its imports; a command in
+    a process of its own starts it as for users."""
+    import jobs.workers
+    from jobs.local import visible_gpus
+    from tests.scaling.forks import ForWorkers
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not visible_gpus():
+            patch.setattr(jobs.workers, "subprocess", ForWorkers)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays(own_folder: None) -> Iterator[None]:
     """No test finds what another left. A process group's variables would make it start runs that wait for others."""
