@@ -29,6 +29,12 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is imported, by torch among others
 
+# What tests write lies in memory where there is enough: they make and remove thousands of small files, each synced.
+if os.access("/dev/shm", os.W_OK):
+    memory = os.statvfs("/dev/shm")
+    if memory.f_bavail * memory.f_frsize > 8e9 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # Pictures are tested by themselves (the fixture `browser`); for every report a browser would take seconds.
 OWN_BROWSER = "TESTS_BROWSER_PATH"  # what BROWSER_PATH was: processes that share the tests inherit both
 os.environ.setdefault(OWN_BROWSER, os.environ.get("BROWSER_PATH", ""))
