@@ -34,7 +34,7 @@ from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
 from scaling.rundir.owner import attempts
 from scaling.study.run import arch_of_run, decisive
-from scaling.study.schedule import phase
+from scaling.study.schedule import phases
 from scaling.study.schema import FORECAST
 from scaling.study.training import Training
 
@@ -301,7 +301,7 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
     columns = {key: header[key] for key in RUN_KEYS} | {str(name): column for name, column in frame.items()}
     columns |= {f"flops_{name}": tokens.astype("float64") * cost for name, cost in header["per_token"].items()}
     columns["warmup"] = tokens <= (header["record"]["spec"]["training"].get("warmup_tokens") or 0)
-    columns["phase"] = [phase(int(step), training) for step in frame["step"]]
+    columns["phase"] = phases(frame["step"], training)
     return pd.DataFrame(columns, index=frame.index)
 
 

@@ -29,6 +29,12 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is imported, by torch among others
 
+# What tests write lies in memory where there is enough: they make and remove thousands of small files, each synced.
+if os.access("/dev/shm", os.W_OK):
+    memory = os.statvfs("/dev/shm")
+    if memory.f_bavail * memory.f_frsize > 8e9 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # Pictures are tested by themselves (the fixture `browser`); for every report a browser would take seconds.
 OWN_BROWSER = "TESTS_BROWSER_PATH"  # what BROWSER_PATH was: processes that share the tests inherit both
 os.environ.setdefault(OWN_BROWSER, os.environ.get("BROWSER_PATH", ""))
@@ -61,6 +67,20 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_folder() -> Iterator[None]:
     """Tests, and what they start, work in an empty folder: commands write to `out` there by default."""
     with chdir(surroundings.WORK):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """What a command in the tests' process starts to train and evaluate on one core is spared its imports; a command in
+    a process of its own starts it as for users."""
+    import jobs.workers
+    from jobs.local import visible_gpus
+    from tests.scaling.forks import ForWorkers
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not visible_gpus():
+            patch.setattr(jobs.workers, "subprocess", ForWorkers)
         yield
 
 

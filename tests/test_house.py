@@ -444,19 +444,22 @@ def test_constraints_are_pins_and_cover_the_dependencies():
     assert names <= {line.split("==")[0] for line in lines}
 
 
-@pytest.mark.parametrize("module", ["arch.config", "arch.presets", "arch.registry", "flops", "scaling.cli.flops"])
-def test_sizing_tools_import_without_torch(module):
-    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize(
+    ("modules", "without"),
+    [
+        (
+            "arch.config, arch.presets, arch.registry, flops, scaling.cli.flops",
+            {"torch", "numpy", "transformers", "pandas", "scipy"},
+        ),
+        # torch's compiler and transformers take longer to import than a small evaluation takes
+        ("arch.model.lm, arch.model.decode", {"torch._dynamo", "torch._inductor", "transformers"}),
+    ],
+    ids=["sizing tools", "a model"],
+)
+def test_what_is_imported_comes_without_what_takes_long(modules, without):
+    code = f"import json, sys, {modules}; print(json.dumps(sorted(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in json.loads(result.stdout)}
-    assert not loaded & {"torch", "numpy", "transformers", "pandas", "scipy"}
-
-
-def test_a_model_comes_without_what_most_processes_do_not_use():
-    """torch's compiler and transformers take longer to import than a small evaluation takes."""
-    code = "import json, sys, arch.model.lm, arch.model.decode; print(json.dumps(sorted(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(json.loads(result.stdout)) & {"torch._dynamo", "torch._inductor", "transformers"}
+    assert not set(json.loads(result.stdout)) & without
 
 
 def test_no_function_but_a_kernel_takes_more_than_ten_parameters():

@@ -38,9 +38,13 @@ def resolved(table: RunTable, settings: FitSettings) -> FitSettings:
     at rates that have not decayed; it stays `auto` where no rate decays. Raises InputError for decayed losses that no
     run has."""
     rows = _rows(table, settings)
-    if rows is None or settings.points == UNDECAYED or (settings.points == AUTO and set(rows["phase"]) <= {UNDECAYED}):
+    if (
+        rows is None
+        or settings.points == UNDECAYED
+        or (settings.points == AUTO and set(rows["phase"].unique()) <= {UNDECAYED})
+    ):
         return settings
-    decayed = set(rows.loc[rows["phase"] == DECAYED, "arch"])
+    decayed = set(rows.loc[rows["phase"] == DECAYED, "arch"].unique())
     if settings.is_of_ends:
         if not decayed:
             raise InputError(
@@ -67,7 +71,7 @@ def described(table: RunTable, settings: FitSettings) -> dict[str, Any] | None:
     )
     if settings.points == UNDECAYED and settings.loss != "validation" and len(table.evals):
         decayed = table.evals.loc[table.evals["phase"] == DECAYED, "arch"]
-        if set(table.curves["arch"]) <= set(decayed):
+        if set(table.curves["arch"].unique()) <= set(decayed):
             text += "; every architecture has held-out losses at the end of a decay: fit.loss validation fits these"
     return {"phase": settings.points, "text": text, "left_out": left}
 

@@ -202,7 +202,8 @@ def _points(
 
 def read_again(table: RunTable, points: Points, settings: FitSettings) -> str:
     """Why the losses of these runs are no losses on new text; "" where they are."""
-    runs = table.runs[table.runs["run_id"].isin(points.run) & (table.runs["epochs"] > 1)].sort_values("epochs")
+    fitted = table.runs["run_id"].isin(set(points.run.tolist()))
+    runs = table.runs[fitted & (table.runs["epochs"] > 1)].sort_values("epochs")
     if runs.empty or settings.loss != "train_smoothed":
         return ""
     return (

@@ -6,9 +6,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,6 +21,8 @@ from data.files import check_guards, write_bytes, writing
 WRITE_SECONDS = 1.0
 RECENT_S, RECENT_ROWS = 60.0, 10  # of a run's own time, which its pace is of, and the fewest rows
 COUNTS = ("step", "n_tokens")  # keys that every row has, with `loss`
+REQUIRED = {*COUNTS, "loss"}
+PLAIN = re.compile(rb"\{[^][{}]*\}")  # an object without another in it: as many lines are as many objects
 NUMBERS = ("loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 
 
@@ -118,8 +122,7 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int 
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     left_out = Counter({"cut short": 1} if lines.pop().strip() else {})
     by_step: dict[int, list[dict[str, Any]]] = {}
-    for line in lines:
-        row, reason = read_row(line)
+    for row, reason in _read_rows(lines):
         if row is not None and row["n_tokens"] != row["step"] * batch_tokens:
             row, reason = None, "whose n_tokens is not its step x batch_tokens"
         elif row is not None and row["step"] > n_steps:
@@ -164,15 +167,26 @@ def pace_of(rows_back: Iterable[dict[str, Any]]) -> Pace:
     return Pace(speed, median(speeds[:recent]) / median(before) if len(before) >= RECENT_ROWS else None)
 
 
+def _read_rows(lines: list[bytes]) -> list[tuple[dict[str, Any] | None, str]]:
+    """`read_row` of each line; parsed together where all are plain objects, as the writer's are, which takes a third of
+    the time."""
+    if all(map(PLAIN.fullmatch, lines)):
+        with suppress(ValueError):
+            return [_checked(row) for row in json.loads(b"[" + b",".join(lines) + b"]")]
+    return [read_row(line) for line in lines]
+
+
 def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """A line as a row, or None and what it is instead."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None, "no JSON object"
-    if not isinstance(row, dict):
-        return None, "no JSON object"
-    if not row.keys() >= {*COUNTS, "loss"}:
+    return _checked(row) if isinstance(row, dict) else (None, "no JSON object")
+
+
+def _checked(row: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    if not row.keys() >= REQUIRED:
         return None, "without step, n_tokens or loss"
     for key in COUNTS:
         if type(row[key]) is not int or row[key] < 1:

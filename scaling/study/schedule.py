@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -163,9 +164,13 @@ def learning_rate(step: int, training: Training) -> float:
     return training.peak_lr * SCHEDULES[training.schedule].share(step, training)
 
 
+def phases(steps: Iterable[float], training: Training) -> list[Phase]:
+    """What the rate has done by each of `steps`: a loss is comparable with those of the same phase alone. `undecayed`:
+    nothing that depends on where the run ends."""
+    start, last = decay_start(training), planned_steps(training)
+    return [UNDECAYED if step <= start else DECAYED if step == last else DECAYING for step in steps]
+
+
 def phase(step: int, training: Training) -> Phase:
-    """What the rate has done by `step`: a loss is comparable with those of the same phase alone. `undecayed`: nothing
-    that depends on where the run ends."""
-    if step <= decay_start(training):
-        return UNDECAYED
-    return DECAYED if step == planned_steps(training) else DECAYING
+    """That of one step."""
+    return phases([step], training)[0]

@@ -28,6 +28,7 @@ from data.settings import CorpusSettings
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import StudySpec, load_study
 
+from .few_replicates import few_replicates
 from .fits.built import envelopes_of, study_of
 from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
@@ -35,11 +36,8 @@ BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_replicates() -> Iterator[None]:
-    """Of intervals, which nothing here rests on."""
-    of_study = stage._fit_settings
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage, "_fit_settings", lambda study: of_study(study).model_copy(update={"n_replicates": 40}))
+def few() -> Iterator[None]:
+    with few_replicates():
         yield
 
 

@@ -20,7 +20,8 @@ def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) ->
     (tmp_path / "average.py").write_text("import average_mixer\n")
     (tmp_path / "average_mixer.py").write_text(module())
     grid = {"archs": ["average"], "sizes": ["6k"], "seeds": [0]}
-    jobs = {"cluster": CPUS | {"sbatch": ["--export=NONE"], "environment": {"OMP_NUM_THREADS": "1"}}}
+    handed_on = {"OMP_NUM_THREADS": "1", "BROWSER_PATH": os.environ["BROWSER_PATH"]}
+    jobs = {"cluster": CPUS | {"sbatch": ["--export=NONE"], "environment": handed_on}}
     more = {
         "jobs": jobs,
         "plugins": ["average"],

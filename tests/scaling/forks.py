@@ -9,6 +9,7 @@ import ctypes
 import functools
 import gc
 import importlib
+import inspect
 import json
 import os
 import runpy
@@ -20,10 +21,15 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from scaling.trainer.process import PR_SET_PDEATHSIG, end_with
-from tests.conftest import ROOT
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTED = (
+    *("scaling.trainer.loop", "deepspeed.module_inject.auto_ep_layer", "safetensors.torch"),
+    *("scaling.cli.evaluate", "scaling.cli.evaluation", "analysis.evals.worker", "analysis.evals.losses"),
+)
 
 
 @functools.cache
@@ -41,14 +47,23 @@ class Forked:
     """A process that does what `python -m WORDS` does, in a session of its own; what subprocess.Popen has of it."""
 
     def __init__(
-        self, words: list[str], environment: dict[str, str], folder: Path, out: IO[bytes], err: IO[bytes]
+        self,
+        words: list[str],
+        environment: dict[str, str],
+        folder: Path,
+        out: IO[bytes],
+        err: IO[bytes],
+        given: IO[bytes] | None = None,
     ) -> None:
+        """given: its standard input, else none."""
         self.returncode: int | None = None
         self._out, self._err = out, err
         reports, of_keeper = os.pipe()
         self._reports = os.fdopen(reports, encoding="utf-8")
         request = json.dumps([words, environment, str(folder.resolve())]).encode()
-        socket.send_fds(_server(), [request], [out.fileno(), err.fileno(), of_keeper])
+        with open(os.devnull, "rb") as nothing:
+            files = [(given or nothing).fileno(), out.fileno(), err.fileno(), of_keeper]
+            socket.send_fds(_server(), [request], files)
         os.close(of_keeper)
         self.pid = int(self._reports.readline())
 
@@ -81,6 +96,50 @@ class Forked:
             for file in (self._out, self._err)
         )
         return out, err
+
+
+class ForkedWorker(Forked):
+    """A process of jobs.workers, with the ends of its pipes."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], streams: dict[str, Any]) -> None:
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        given, out, err = (streams[name] for name in ("stdin", "stdout", "stderr"))
+        if given == subprocess.PIPE:
+            (given, self.stdin), (self.stdout, out) = _pipe(), _pipe()
+            super().__init__(words, environment, Path(), out, err, given)
+            given.close()
+            out.close()
+        else:
+            super().__init__(words, environment, Path(), out, out)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    reader, writer = os.pipe()
+    return os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
+
+
+class ForWorkers:
+    """`subprocess` as jobs.workers knows it, but that what trains and evaluates on one core is forked."""
+
+    PIPE, DEVNULL, STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
+
+    @staticmethod
+    def Popen(argv: list[str], preexec_fn: Any, env: dict[str, str], **streams: Any) -> Any:
+        commands = ("scaling", "scaling.trainer.server", "scaling.trainer.process")
+        if argv[:2] != [sys.executable, "-m"] or argv[2] not in commands or env.get("OMP_NUM_THREADS") != "1":
+            return subprocess.Popen(argv, preexec_fn=preexec_fn, env=env, **streams)
+        process = ForkedWorker(argv[2:], env, streams)
+        if cores := inspect.getclosurevars(preexec_fn).nonlocals["cores"]:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, cores)
+        return process
 
 
 def start(*words: str, processes: int = 1, folder: Path = Path(), **environment: str) -> list[Forked]:
@@ -139,13 +198,13 @@ def serve(requests: socket.socket) -> None:
     from scaling.trainer.engine import load_deepspeed
 
     load_deepspeed("cpu")
-    for name in ("scaling.trainer.loop", "deepspeed.module_inject.auto_ep_layer", "safetensors.torch"):
+    for name in IMPORTED:
         importlib.import_module(name)
     torch.set_num_threads(1)
-    del sys.modules["scaling.trainer.process"]  # whose clock starts where it is imported
+    del sys.modules["scaling.trainer.process"], sys.modules["scaling.trainer"].process  # its clock starts at its import
     gc.freeze()
     while True:
-        message, files, *_ = socket.recv_fds(requests, 1 << 20, 3)
+        message, files, *_ = socket.recv_fds(requests, 1 << 20, 4)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -156,9 +215,12 @@ def serve(requests: socket.socket) -> None:
             if not pid:
                 requests.close()
                 become(*json.loads(message), *files)
-            os.write(files[2], b"%d\n" % pid)
+            *streams, reports = files
+            for file in streams:  # else nobody sees that the process closed them
+                os.close(file)
+            os.write(reports, b"%d\n" % pid)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            os.write(files[2], b"%d\n" % code)
+            os.write(reports, b"%d\n" % code)
             os._exit(0)
         for file in files:
             os.close(file)
@@ -172,11 +234,12 @@ def _fork() -> int:
     return pid
 
 
-def become(words: list[str], environment: dict[str, str], folder: str, out: int, err: int, reports: int) -> NoReturn:
+def become(words: list[str], environment: dict[str, str], folder: str, *files: int) -> NoReturn:
+    """files: its standard streams, and what its end is reported to."""
     os.setsid()
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    for file in (out, err, reports):
+    for place, file in enumerate(files[:3]):
+        os.dup2(file, place)
+    for file in files:
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)

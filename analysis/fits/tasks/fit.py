@@ -190,7 +190,7 @@ def by_length(runs: RunTable, evals: pd.DataFrame) -> list[LengthScores]:
     first."""
     rows = last_steps(evals[(evals["task"] == EXTRAPOLATE) & evals["metric"].str.startswith(BY_LENGTH)])
     rows = rows.assign(length=rows["metric"].str.removeprefix(BY_LENGTH).astype(int)).sort_values("length")
-    kept = runs.runs[runs.runs["run_id"].isin(rows["run_id"])]
+    kept = runs.runs[runs.runs["run_id"].isin(rows["run_id"].unique())]
     lengths = []
     for run in kept.to_dict("records"):
         if not run.get("left_out"):

@@ -1,7 +1,5 @@
 """study.ipynb, on the quickstart cut down to a few runs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,11 @@ from analysis.publish.write import publish
 from analysis.runs import load_tables
 from analysis.source.read import read_runs
 from arch.errors import InputError
+from scaling.cli.main import main
 from scaling.study.file import find_study
 from scaling.study.spec import load_study
 from tests.analysis.notebooks.execute import execute, plots_of, text_of
+from tests.commands import in_this_process
 
 TOKENS = 80_000
 
@@ -34,8 +34,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study["evaluation"]["validation_tokens"] = 8192
     study["jobs"]["parallel"] = 1  # a second process takes longer to start than it saves
     (folder / "four-architectures.yaml").write_text(yaml.safe_dump(study))
-    command = [sys.executable, "-m", "scaling", "run", str(folder / "four-architectures.yaml"), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = in_this_process(main, "run", folder / "four-architectures.yaml", "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "four-architectures"
 

@@ -18,13 +18,13 @@ from analysis.run_table import RunTable
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
+from ..few_replicates import few_replicates
 from ..fits.built import group_of, study_of
 from ..pages.browser import Browser, find_browser
 from .drawn_paper import check_paper
 from .drawn_study import write_study
 
 ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
-REPLICATES = 40  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; losses over tokens, comparison, held-out loss, benchmarks, tasks
 PARTS = {"losses", "approaches", "checks", "comparison"}
 PARTS |= {"benchmarks", "scores", "envelope", "runs"}
@@ -44,9 +44,7 @@ SCROLLED = """[...document.querySelectorAll('.wide table')].map((table) => {
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Path]:
     study = write_study(tmp_path_factory.mktemp("drawn"), tuple(ARCHS), small=("hgrn2",))
-    settings = stage._fit_settings(study).model_copy(update={"n_replicates": REPLICATES})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage, "_fit_settings", lambda study: settings)
+    with few_replicates():
         return study, stage.report(study, study.runs()).path
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from data.files import new_directory
+from flops import cost_table
 from scaling.cli.corpus import data_stage
 from scaling.cli.evaluation import EvalOptions, eval_matrix, show_results
 from scaling.cli.main import app
@@ -59,6 +60,11 @@ def request_of(path: Path, out: Path, only: str | None = None, sets: tuple[str, 
     return Request(load_study(path, list(sets), out, only), only, io.StringIO())
 
 
+def loss_of(run: RunSpec, step: int) -> float:
+    """By a law with both terms, which fits end at soon."""
+    return 2 + 20 * cost_table(run.config)["n_params_non_embedding"] ** -0.3 + 2 / math.sqrt(step)
+
+
 def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool = True) -> RunDir:
     """What a finished run leaves, prepared before."""
     rundir = request.rundir(run)
@@ -72,14 +78,14 @@ def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool 
         with new_directory(rundir.state(step), manifest | {"parameters": {}}) as folder:
             (folder / "00000-of-00001.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
     rows = [
-        {"step": step, "n_tokens": step * 256, "loss": 3 + 2 / math.sqrt(step), "grad_norm": 1.0, "lr": 3e-3}
+        {"step": step, "n_tokens": step * 256, "loss": loss_of(run, step), "grad_norm": 1.0, "lr": 3e-3}
         for step in range(1, run.n_steps + 1)
     ]
     rundir.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     rundir.write_status(state, run.n_steps, run.n_tokens, None, None)
     for pair in eval_matrix(request, EvalOptions()).pairs if evaluated else ():
         if pair.checkpoint.run.run_id == run.run_id:
-            loss = 3 + 2 / math.sqrt(int(pair.checkpoint.path.name))
+            loss = loss_of(run, int(pair.checkpoint.path.name))
             values = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
             pair.store(values | {"n_tokens_scored": 256, "context_length": 64}, device="cpu", seconds=1.0)
     return rundir

@@ -15,6 +15,8 @@ from data.files import read_json, write_json
 from scaling.cli.fit import LEVEL, REPLICATES, SEED
 from scaling.cli.main import app
 from scaling.study.spec import load_study
+from tests.analysis.few_replicates import REPLICATES as FEW
+from tests.analysis.few_replicates import few_replicates
 from tests.analysis.fits.synthetic import SIZES, power_world, write_run
 
 
@@ -42,8 +44,10 @@ def study(tmp_path_factory):
     return str(folder / "s.yaml")
 
 
-def printed(*arguments):
-    result = CliRunner().invoke(app, ["fit", *arguments, "--json"], catch_exceptions=False)
+def printed(command, *arguments):
+    words = [command, *arguments, *(["--replicates", str(FEW)] if command != "study" else [])]
+    with few_replicates():
+        result = CliRunner().invoke(app, ["fit", *words, "--json"], catch_exceptions=False)
     assert result.exit_code == 0
     return json.loads(result.stdout)
 

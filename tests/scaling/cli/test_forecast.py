@@ -19,6 +19,7 @@ from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import record_prediction
 from scaling.rundir.versions import program_digest
 from scaling.study.spec import load_study
+from tests.analysis.few_replicates import few_replicates
 from tests.commands import invoke, printed, refusal_of
 
 STUDY = """
@@ -37,6 +38,12 @@ IDS = ["llama-55k-c64-s5", "llama-55k-c64-s6"]
 FITS, PREDICTIONS = "out/tiny/results/fits.json", "out/tiny/results/predictions.json"
 SECOND, LATER = "out/tiny/results/predictions-2.json", "llama-98k-c64-s7"
 WAIT = "forecast: 2 runs wait for `scaling predict"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few():
+    with few_replicates():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The packaged study of hybrids, by its twin for two cores: from one file to its report."""
 
 import csv
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
 from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
+from tests.analysis.few_replicates import few_replicates
 from tests.commands import in_this_process
 from tests.registries import as_registered
 from tests.scaling.bundle.small import finished_study
@@ -46,9 +48,10 @@ def studied(request, tmp_path_factory):
             study = folder / "hybrids-tiny.yaml"
             study.write_text(text, encoding="utf-8")
             finished_study(study, folder)
-        done = in_this_process(main, "run", study, "--out", folder, cwd=folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-        yield folder / "hybrids-tiny", done.stdout, study
+        with few_replicates() if request.param == "written" else nullcontext():
+            done = in_this_process(main, "run", study, "--out", folder, cwd=folder)
+            assert done.returncode == 0, done.stdout + done.stderr
+            yield folder / "hybrids-tiny", done.stdout, study
 
 
 def rows_of(folder, name):

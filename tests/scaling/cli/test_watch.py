@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import time
@@ -28,25 +29,31 @@ RUN = {"state": "running", "node": this_host(), "seconds_left": 90.0, "step": 5,
 RUN |= {"tokens_per_s": 1000.0, "pace": None, "reason": None}
 
 
+@pytest.fixture(scope="module")
+def own(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the finished study."""
+    return Path(shutil.copytree(tiny.folder, tmp_path_factory.mktemp("copy") / "study"))
+
+
 def printed(*words: str) -> str:
     result = CliRunner().invoke(app, list(words))
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def test_a_pipe_gets_what_status_prints(tiny: Tiny) -> None:
-    words = [str(tiny.folder / "tiny.yaml"), "--out", str(tiny.folder / "out")]
+def test_a_pipe_gets_what_status_prints(own: Path) -> None:
+    words = [str(own / "tiny.yaml"), "--out", str(own / "out")]
     table = printed("watch", *words)
     assert printed("status", *words).startswith(table) and table.count("done") >= 2
     assert printed("watch", *words, "--json") == printed("status", *words, "--json")
 
 
-def test_a_terminal_gets_the_runs_until_nothing_works_on_the_study(tiny: Tiny) -> None:
+def test_a_terminal_gets_the_runs_until_nothing_works_on_the_study(own: Path) -> None:
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "scaling", "watch", str(tiny.folder / "tiny.yaml"), "--out", "out"]
+    command = [sys.executable, "-m", "scaling", "watch", str(own / "tiny.yaml"), "--out", "out"]
     command += ["--every", "1"]
-    with study_lock(tiny.folder / "out" / "tiny"):  # as while its corpus is made
-        process = subprocess.Popen(command, cwd=tiny.folder, stdout=follower, env=os.environ | {"COLUMNS": "120"})
+    with study_lock(own / "out" / "tiny"):  # as while its corpus is made
+        process = subprocess.Popen(command, cwd=own, stdout=follower, env=os.environ | {"COLUMNS": "120"})
         os.close(follower)
         shown = b""
         while "━".encode() not in shown:
@@ -82,15 +89,15 @@ def test_a_busy_machine_is_named() -> None:
     assert not slow_lines([RUN])
 
 
-def test_the_report_is_drawn_beside_the_studys_own(tiny: Tiny) -> None:
-    out = tiny.folder / "out"
-    own = (out / "tiny" / "report" / "index.html").read_bytes()
-    words = ["watch", str(tiny.folder / "tiny.yaml"), "--out", str(out), "--report"]
+def test_the_report_is_drawn_beside_the_studys_own(own: Path) -> None:
+    out = own / "out"
+    before = (out / "tiny" / "report" / "index.html").read_bytes()
+    words = ["watch", str(own / "tiny.yaml"), "--out", str(out), "--report"]
     page = out / "tiny" / "report-live" / "index.html"
     assert f"report: {page}, " in printed(*words)
-    assert '<meta http-equiv="refresh"' in page.read_text() and b"http-equiv" not in own
+    assert '<meta http-equiv="refresh"' in page.read_text() and b"http-equiv" not in before
     assert f"report: {page}, " not in printed(*words), "nothing has changed"
-    assert (out / "tiny" / "report" / "index.html").read_bytes() == own
+    assert (out / "tiny" / "report" / "index.html").read_bytes() == before
 
 
 @pytest.mark.parametrize("words", [[], ["--report"]])
