@@ -54,7 +54,7 @@ COLUMNS: dict[str, Callable[[RunRow], str]] = {
     "tokens": lambda row: shown(row.run.n_tokens, ",.0f"),
     "epochs": lambda row: shown(row.run.epochs, ".2f"),
     "learning rate": lambda row: shown(row.run.lr, "g"),
-    "last loss (smoothed)": lambda row: shown(row.last_loss, ".4f"),
+    "last loss (of the fits)": lambda row: shown(row.last_loss, ".4f"),
     "best held-out loss": lambda row: shown(row.held_out, ".4f"),
     "bits/byte": lambda row: shown(row.bits_per_byte, ".4f"),
     "FLOP (exact)": lambda row: shown(row.cost.flops_exact or None, ".3g") if row.cost else "",
