@@ -239,7 +239,7 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
             (json_bytes(stored | {"runs": [{}]}), "is damaged (runs.0."),
             (json_bytes(stored | {"runs": []}), "is damaged (runs: "),
             (json_bytes(stored | {"runs": stored["runs"][:1] * 2}), "is damaged (it has a run twice"),
-            (json_bytes(stored | {"runs": [stored["runs"][0] | {"drop": None}]}), "has a loss and no drop"),
+            (json_bytes(stored | {"groups": stored["groups"] | {"llama": {"reason": None}}}), "its group no largest"),
             (json_bytes(stored | {"program": None}), "is damaged (program: "),
             (json_bytes(stored | {"settings": {"a": 1}}), "is damaged (settings"),
             (json_bytes(stored | {"groups": {}}), "is damaged (groups: lacks llama"),
