@@ -127,7 +127,8 @@ def laws_of(fits: StudyFits, forecast: Sequence[ForecastRound] = ()) -> Iterator
 
 
 def _curves(study: Study) -> Section:
-    if study.fits.settings.is_of_ends and any(fit.isoflop for fit in study.fits.laws):  # no curves, but budgets
+    budgets = any(fit.isoflop and fit.isoflop.used for fit in study.fits.laws)
+    if study.fits.settings.is_of_ends and budgets:  # decayed losses are points, no curves
         draw = partial(profiles_figure, study.fits, study.tables)
         return Section("IsoFLOP profiles", figures={"profiles": draw}, notes=[PROFILES])
     figures = {
