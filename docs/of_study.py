@@ -24,12 +24,11 @@ FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "2026-se
 def summary() -> str:
     """A row an architecture, lowest loss at the largest budget first: its isoFLOP law of N_opt, and what was predicted
     and measured of the runs of the first round, whose seeds have one prediction."""
-    fits, first = _fits(), _forecast()[0]
-    rows = []
-    for arch in _order():
-        law, (c, loss, _) = fits.fit(arch, "isoflop"), _minima(arch)[-1]
+    fits, first, rows = _fits(), _forecast()[0], []
+    outcomes = list(zip(forecast_rows(first), first.outcomes, strict=True))
+    for arch, of_arch in _minima(fits).items():
+        law, (c, loss, _) = fits.fit(arch, "isoflop"), of_arch[-1]
         assert law is not None
-        outcomes = zip(forecast_rows(first), first.outcomes, strict=True)
         seeds = [row for row, outcome in outcomes if outcome.run.arch == arch]
         rows.append(
             {
@@ -47,8 +46,8 @@ def summary() -> str:
 def minima() -> str:
     """The lowest loss of each budget by isoFLOP, and N there."""
     rows = []
-    for arch in _order():
-        cells = {power_of_ten(c): f"{minus(loss)} ({count(n_params)})" for c, loss, n_params in _minima(arch)}
+    for arch, of_arch in _minima(_fits()).items():
+        cells = {power_of_ten(c): f"{minus(loss)} ({count(n_params)})" for c, loss, n_params in of_arch}
         rows.append({"": name_of(arch)} | cells)
     return table(rows)
 
@@ -56,7 +55,7 @@ def minima() -> str:
 def exponents() -> str:
     """a of N_opt ~ C^a by both approaches, beside what Shen et al. 2024 print (table 3)."""
     fits, printed, rows = _fits(), paper_laws().archs, []
-    for arch in _order():
+    for arch in _minima(fits):
         row = {"": name_of(arch)}
         for approach in ("isoflop", "parametric"):
             law = fits.fit(arch, approach)
@@ -84,17 +83,19 @@ def forecast() -> str:
     return table([row for one in _forecast() for row in forecast_rows(one)])
 
 
-def _order() -> list[str]:
-    """The architectures, lowest loss at the largest budget first."""
-    return sorted((group.name for group in _fits().groups), key=lambda arch: _minima(arch)[-1][1])
-
-
-def _minima(arch: str) -> list[tuple[float, float, float]]:
-    """C, the lowest loss there by isoFLOP and N that has it, smallest budget first."""
-    law = _fits().fit(arch, "isoflop")
-    assert law is not None and law.isoflop is not None
-    used = law.isoflop.used
-    return sorted((one.c, one.loss, one.n_params) for one in used if one.loss is not None and one.n_params is not None)
+def _minima(fits: StudyFits) -> dict[str, list[tuple[float, float, float]]]:
+    """By architecture, lowest loss at the largest budget first: C, the lowest loss there by isoFLOP and N that has it,
+    smallest budget first."""
+    by_arch = {
+        law.group: sorted(
+            (one.c, one.loss, one.n_params)
+            for one in law.isoflop.used
+            if one.loss is not None and one.n_params is not None
+        )
+        for law in fits.laws
+        if law.isoflop is not None
+    }
+    return dict(sorted(by_arch.items(), key=lambda item: item[1][-1][1]))
 
 
 @cache

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-SAME = 1e-6  # of C: runs that end together
+SAME = 1e-6  # of the end of an exponent's range: a value so near has reached it
 NO_RATE = "it had no learning rate when the others were predicted"
 IF_MISSED = ("the learning rate times 1/2 and 2", "another seed", "the losses that other forms of the surface predict")
 NOT_FITTED = "none of its runs is fitted"

@@ -114,20 +114,18 @@ def profiles_figure(fits: StudyFits, tables: RunTable) -> go.Figure | None:
     if not results:
         return None
     points = prepare(grouped(replace(tables, settings=fits.settings)), points=CURVES).groups
+    panels = [isoflop_figure(points[group], result) for group, result in results.items()]
     figure, n_rows, columns = arch_panels(list(results), PANELS_A_ROW, 84 / ROW_HEIGHT)
-    sizes, losses, named = list[float](), list[float](), set[str]()
-    for index, (group, result) in enumerate(results.items()):
-        of_group = isoflop_figure(points[group], result)
-        for trace in of_group.data:
-            if trace.mode == "markers":
-                sizes, losses = [*sizes, *trace.x], [*losses, *trace.y]
+    named = set[str]()
+    for index, panel in enumerate(panels):
+        for trace in panel.data:
             first = trace.showlegend is not False and trace.name not in named
             named |= {trace.name} if first else set()
             trace.update(legendgroup=trace.name, showlegend=first)
             figure.add_trace(trace, 1 + index // columns, 1 + index % columns)
-    room = 0.06 * (max(losses) - min(losses))
-    figure.update_xaxes(log_axis(min(sizes) / 1.2, max(sizes) * 1.2, "parameters N", "count"))
-    figure.update_yaxes(range=[min(losses) - room, max(losses) + room])
+    log_n, loss = ([end for panel in panels for end in panel.layout[axis].range] for axis in ("xaxis", "yaxis"))
+    figure.update_xaxes(log_axis(10 ** min(log_n), 10 ** max(log_n), "parameters N", "count"))
+    figure.update_yaxes(range=[min(loss), max(loss)])
     figure.update_yaxes(title_text=f"loss ({fits.unit})", col=1)
     dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
     return figure

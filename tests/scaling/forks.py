@@ -216,7 +216,7 @@ def serve(requests: socket.socket) -> None:
                 requests.close()
                 become(*json.loads(message), *files)
             *streams, reports = files
-            for file in streams:  # else nobody sees that the process closed them
+            for file in streams:  # or a reader does not see that the process closed them
                 os.close(file)
             os.write(reports, b"%d\n" % pid)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -74,7 +74,10 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         ),
         (["--arch", "llama", "--budget", "1e16", "--lr-law", "no.json"], "no.json: no such law file"),
         (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),
-        (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8", "--no-sweep"], "FLOP can be used), or more"),
+        (
+            ["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8", "--no-sweep"],
+            "FLOP can be used), or more text",
+        ),
         (["--arch", "llama", "--budget", "2e15", "--target", "1e19"], "times what an architecture's runs cost"),
         (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' becomes the name of a directory"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
