@@ -23,24 +23,32 @@ FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "2026-se
 
 def summary() -> str:
     """A row an architecture, lowest loss at the largest budget first: its isoFLOP law of N_opt, and what was predicted
-    and measured of the runs of the first round, whose seeds have one prediction."""
-    fits, first, rows = _fits(), _forecast()[0], []
-    outcomes = list(zip(forecast_rows(first), first.outcomes, strict=True))
+    and measured of each round's runs, whose seeds have one prediction."""
+    fits, rows = _fits(), []
     for arch, of_arch in _minima(fits).items():
         law, (c, loss, _) = fits.fit(arch, "isoflop"), of_arch[-1]
         assert law is not None
-        seeds = [row for row, outcome in outcomes if outcome.run.arch == arch]
         rows.append(
             {
                 "": name_of(arch),
                 f"loss at {power_of_ten(c)} FLOP": minus(loss),
                 "a (N_opt ~ C^a)": exponent(law),
                 f"N_opt at {power_of_ten(c)} FLOP": size_of(law.optima[0].n_params),
-                "the larger run, predicted": seeds[0]["predicted"],
-                "measured, each seed": ", ".join(row["measured"] for row in seeds),
             }
+            | _larger_runs(arch)
         )
     return table(rows)
+
+
+def _larger_runs(arch: str) -> dict[str, str]:
+    """What each round predicted and measured."""
+    cells = {}
+    for one in _forecast():
+        pairs = zip(forecast_rows(one), one.outcomes, strict=True)
+        seeds = [row for row, outcome in pairs if outcome.run.arch == arch]
+        measured = ", ".join(row["measured"] for row in seeds)
+        cells[f"round {one.number}: predicted, measured"] = f"{seeds[0]['predicted']}: {measured}"
+    return cells
 
 
 def minima() -> str:
