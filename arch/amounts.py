@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 COUNTS = "kMBT"  # thousand, million, billion (1e9), trillion
 
@@ -42,6 +43,12 @@ def byte_size(value: float) -> str:
     """A size of files or memory, by powers of 1000: 2.5 MB."""
     number = count(value, 3, "kMGTPE")
     return f"{number[:-1]} {number[-1]}B" if number[-1].isalpha() else f"{number} B"
+
+
+def first_few(names: Sequence[object], most: int = 1) -> str:
+    """The first of them, by commas, and how many more there are: a, b and 3 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

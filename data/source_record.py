@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import first_few
 from arch.errors import InputError
 from data.files import read_json, write_json
 from data.settings import CorpusSettings
@@ -81,8 +82,7 @@ def differing(directory: Path, texts: Texts) -> str:
     changes = [f"{file} is gone" for file in before if file not in texts]
     changes += [f"{file} is new" for file in texts if file not in before]
     changes = [f"{file} differs" for file in texts if before.get(file, texts[file]) != texts[file]] + changes
-    more = f" and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
-    return ", ".join(changes[:NAMED]) + more
+    return first_few(changes, NAMED)
 
 
 def _read(directory: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import first_few
 from arch.errors import InputError
 from data.files import read_json, write_json
 
@@ -158,7 +159,7 @@ def refuse_changed(
         old = submission.record["spec_hashes"]
         changed = [run for run, value in specs.items() if old.get(run, value) != value]
         if changed:
-            what = f"run {changed[0]}" + (f" and {len(changed) - 1} more" if len(changed) > 1 else "")
+            what = f"run {first_few(changed)}"
         elif submission.record["settings"] != settings and submission.number in active:
             what = "evaluation or fit"
         else:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import counted
+from arch.amounts import counted, first_few
 from arch.errors import InputError
 from data.files import read_object, write_json
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
@@ -215,6 +215,14 @@ class Matrix:
                 else:
                     self.pairs.append(pair)
 
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """What is refused, by why."""
+        names: dict[str, list[str]] = {}
+        for name, why in self.refused.items():
+            names.setdefault(why, []).append(name)
+        return names
+
     def refuse(self, name: str, why: str, n_pairs: int = 1) -> None:
         self.refused[name] = why
         self.n_refused += n_pairs
@@ -279,9 +287,7 @@ class CurrentResults:
         """A line for each task and reason; none where nothing is left out."""
         lines = []
         for (task, why), names in self.left_out.items():
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            of = counted(len(names), "checkpoint")
-            lines.append(f"left out: {task} of {of}, {why}: {', '.join(names[:SHOWN])}{more}")
+            lines.append(f"left out: {task} of {counted(len(names), 'checkpoint')}, {why}: {first_few(names, SHOWN)}")
         return lines + [f"not verified: {task}: {why}" for task, why in self.unverified.items()]
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from analysis.fits.fit import Estimate, Fit
 from analysis.fits.noise import NoisePart, SeedNoise, degrees_text
 from analysis.fits.pairwise import Comparison
 from analysis.pages.cells import Number, number, shown
-from arch.amounts import count
+from arch.amounts import count, first_few
 
 NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
 NOT_IDENTIFIED = "not identified"
@@ -26,8 +26,7 @@ def listed(names: Sequence[str]) -> str:
 
 def named(runs: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(runs) - MOST_NAMED} more (fits.json names all)" if len(runs) > MOST_NAMED else ""
-    return ", ".join(runs[:MOST_NAMED]) + more
+    return first_few(runs, MOST_NAMED) + (" (fits.json names all)" if len(runs) > MOST_NAMED else "")
 
 
 def noise_text(noise: SeedNoise) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from arch.amounts import count, counted, counted_of
+from arch.amounts import count, counted, counted_of, first_few
 from arch.commands import Application, with_options
 from arch.errors import InputError
 from arch.outside import allow, modules_of
@@ -126,13 +126,13 @@ def hf(
 
 @dataclass(frozen=True)
 class Missing:
-    """What `eval study` would do. pairs: of the whole matrix; missing: {task: [checkpoints]}; refused: {task or
-    RUN/STEP: why}; forward_tokens: by task, of all its checkpoints, about, without tasks that do not know; seconds: of
-    these, of one worker on this machine; basis: what they follow from."""
+    """What `eval study` would do. pairs: of the whole matrix; missing: {task: [checkpoints]}; refused: {why:
+    [tasks, checkpoints or both]}; forward_tokens: by task, of all its checkpoints, about, without tasks that do not
+    know; seconds: of these, of one worker on this machine; basis: what they follow from."""
 
     pairs: int
     missing: dict[str, list[str]]
-    refused: dict[str, str]
+    refused: dict[str, list[str]]
     n_refused: int
     forward_tokens: dict[str, int]
     seconds: float
@@ -149,7 +149,7 @@ class Missing:
         n_missing = sum(map(len, self.missing.values()))
         workers = min(self.workers, max(1, n_missing))
         time = f", about {duration(self.seconds / workers)} with {counted(workers, 'worker')} ({self.basis})"
-        notes = [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
+        notes = [f"{first_few(names)}: cannot be evaluated: {why}" for why, names in self.refused.items()]
         notes.append(
             f"{counted_of(n_missing, self.pairs, 'evaluation')} to do"
             + (time if self.seconds else "")
@@ -179,7 +179,7 @@ def missing_evaluations(request: Request, options: EvalOptions) -> Missing:
     return Missing(
         pairs=len(matrix.pairs) + matrix.n_refused,
         missing=missing,
-        refused=matrix.refused,
+        refused=matrix.reasons,
         n_refused=matrix.n_refused,
         forward_tokens=tokens,
         seconds=seconds,

@@ -272,9 +272,7 @@ def eval_hf(request: Request, options: EvalOptions, folders: Sequence[Path]) -> 
 
 def _outcome(matrix: Matrix, done: Sequence[Result], failed: Mapping[str, list[str]]) -> dict[str, Any]:
     """What a stage returns that has evaluated `matrix`. done: the new results; failed: {reason: names of pairs}."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in matrix.refused.items():
-        reasons.setdefault(reason, []).append(name)
+    reasons = matrix.reasons
     for reason, names in failed.items():
         reasons.setdefault(reason, []).extend(names)
     results = [result for pair in matrix.pairs if (result := pair.stored()) is not None]

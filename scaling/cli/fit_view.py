@@ -19,7 +19,7 @@ from analysis.report.summary import (
     summary_rows,
     title,
 )
-from arch.amounts import count, counted
+from arch.amounts import count, counted, first_few
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def reading_text(reading: Reading) -> str:
             f"{name} ({counted(len(group), 'point')} of {counted(group.n_runs, 'run')})"
             for name, group in reading.groups.items()
         ]
-        more = f" and {len(named) - MOST_GROUPS} more" if len(named) > MOST_GROUPS else ""
-        lines.append(f"groups: {', '.join(named[:MOST_GROUPS])}{more}")
+        lines.append(f"groups: {first_few(named, MOST_GROUPS)}")
     return "\n".join(wrapped(lines))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from arch.amounts import counted_of
+from arch.amounts import counted_of, first_few
 from arch.commands import Plugins
 from arch.errors import InputError
 
@@ -187,7 +187,7 @@ def close(request: Request, result: dict[str, Any]) -> None:
     for line in evaluations.get("warnings", []):
         tell(f"warning: {line}")
     for reason, names in evaluations.get("failed", {}).items():
-        tell(f"failed: {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}")
+        tell(f"failed: {first_few(names)}: {reason}")
     failed = result.get("failed", {})
     for run_id, reason in failed.items():
         tell(f"failed: {run_id}: {reason}")

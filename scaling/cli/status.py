@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arch.amounts import count, counted
+from arch.amounts import count, counted, first_few
 from arch.errors import InputError
 from arch.tables import text_table
 from flops.tables import duration
@@ -243,6 +243,6 @@ def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
         states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
         reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
         logs = row["logs"]
-        log = f"; see {logs[0]}{f' and {len(logs) - 1} more' if len(logs) > 1 else ''}" if logs else ""
+        log = f"; see {first_few(logs)}" if logs else ""
         lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}{log}")
     return "\n\n" + "\n".join(lines) if lines else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arch.amounts import counted, counted_of
+from arch.amounts import counted, counted_of, first_few
 from arch.errors import InputError
 from arch.tables import text_table
 from data.splitting import bytes_to_read
@@ -426,9 +426,8 @@ def cancel_jobs(request: Request) -> list[str]:
             continue
         if others := sorted(runs - chosen):
             raise InputError(
-                f"--only {request.only}: element {element.job_id}_{element.index} also works on {others[0]}"
-                + (f" and {len(others) - 1} more" if len(others) > 1 else "")
-                + ": choose these too, or cancel all"
+                f"--only {request.only}: element {element.job_id}_{element.index} also works on {first_few(others)}: "
+                "choose these too, or cancel all"
             )
         targets.append(f"{element.job_id}_{element.index}")
     targets = list(dict.fromkeys(targets))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from arch.amounts import first_few
 from arch.errors import InputError
 
 OF_LAUNCHERS = re.compile(
@@ -50,9 +51,8 @@ def what_was_left() -> str | None:
     """One line on that, for a command that starts processes; None from the second time on, and where it was nothing."""
     names = sorted(_left)
     _left.clear()
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     message = (
-        f"the environment's {', '.join(names[:3])}{more}: not used, since this command starts its processes itself "
+        f"the environment's {first_few(names, 3)}: not used, since this command starts its processes itself "
         f"(jobs.processes of the study says how many a run has)"
     )
     return message if names else None

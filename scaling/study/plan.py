@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import byte_size, count, counted, flop
+from arch.amounts import byte_size, count, counted, first_few, flop
 from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table, count_params
@@ -170,8 +170,7 @@ def recipe_lines(study: StudySpec) -> list[str]:
     for rule, line in study.recipe.lines.items():
         by_hand = [(place, key, keys.get(key)) for place, keys in given.items() for key in BY_HAND[rule]]
         hand = [f"{place}.{key}" for place, key, value in by_hand if value not in (None, "law")]
-        more = f" and {len(hand) - MOST_PLACES} more" if len(hand) > MOST_PLACES else ""
-        what = f"by hand: {', '.join(hand[:MOST_PLACES])}{more}, in the place of {line}" if hand else line
+        what = f"by hand: {first_few(hand, MOST_PLACES)}, in the place of {line}" if hand else line
         lines.append(f"recipe: {what}")
     return lines
 

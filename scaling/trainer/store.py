@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from torch.distributed import Store, TCPStore
 
+from arch.amounts import first_few
 from arch.errors import InputError
 
 from ..rundir.launcher import Ranks
@@ -40,8 +41,7 @@ def shared_store(ranks: Ranks, stop: StopRequest) -> Store:
         store.set(f"here/{ranks.rank}", "1")
         missing = list(range(ranks.world))
         while missing := [rank for rank in missing if not store.check([f"here/{rank}"])]:
-            others = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-            wait.longer(f"rank{'s' * (len(missing) > 1)} {others} at {ranks.address}")
+            wait.longer(f"rank{'s' * (len(missing) > 1)} {first_few(missing, 5)} at {ranks.address}")
     except RuntimeError as error:  # the store's own: its port is taken, its process has ended
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{wait.who}: cannot reach the other processes at {ranks.address} ({why}); {ADVICE}") from None
