@@ -113,9 +113,9 @@ def submit(study: RunsOptions, options: SubmitOptions) -> None:
         later += check_corpus(request, data_later=dry_run)
     if not dry_run:
         slurm.require()
+    profile = profile or load_profile(*named)  # before models are checked and SLURM is waited for
     check_architectures(request, here=False)
     _warn(slurm.unused_options())
-    profile = profile or load_profile(*named)  # before SLURM is waited for
     later += trackers_of_jobs(request.study.tracking, profile.of_kind("train"))
     silence = _silence(patient=not dry_run)
     if silence and not dry_run:
