@@ -142,10 +142,10 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     result = CliRunner().invoke(app, ["design", *words, "--gpu-minutes", "8", "--no-sweep"])
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
-    law, path = PACKAGED / "h200-pilot-rates.json", tmp_path / "law.yaml"
-    words += ["--gpu-minutes", "4", "--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
+    law, path = PACKAGED / "quickstart-rates.json", tmp_path / "law.yaml"
+    words += ["--gpu-minutes", "4", "--context", "256", "--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
     result = CliRunner().invoke(app, ["design", *words])
     assert result.exit_code == 0, result.exception
     study = load_study(path)
-    assert {run.training.batch_tokens for run in study.runs()} == {16_384}
+    assert {run.training.batch_tokens for run in study.runs()} == {1024}
     assert study.fit.loss == "validation" and {run.training.n_checkpoints for run in study.runs()} == {18}
