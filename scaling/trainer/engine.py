@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from arch.amounts import counted
 from arch.errors import InputError
+from arch.model.layers import Layer
 from arch.model.lm import LanguageModel
 from arch.model.sequence import SequenceGroup
 
@@ -108,6 +109,11 @@ def _filled(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
             parameter.data = data
 
 
+def _gathered(module: torch.nn.Module) -> int:
+    """Numbers that stage 3 gathers each time."""
+    return sum(p.numel() for p in module.parameters() if p.numel() > PERSISTENT)
+
+
 class Engine:
     """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
@@ -150,6 +156,7 @@ class Engine:
         self.optimizer, config = optimizer_of(model.train(), training), self._config(training)
         if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
             deepspeed.init_distributed(dist_init_required=False)
+            deepspeed.utils.set_z3_leaf_modules(model, [Layer])  # a layer's weights are gathered at once
             deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
         if seed is not None and (self.stage == 3 or not self.ranks.rank):
             model.reset_parameters(seed, _filled if self.stage == 3 else nullcontext)
@@ -184,13 +191,17 @@ class Engine:
         if self.stage < 3:
             buckets = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
             return {"stage": self.stage, "overlap_comm": False} | buckets
-        layer = max(sum(p.numel() for p in layer.parameters()) for layer in self.model.decoder.layers)
+        decoder = self.model.decoder
+        layer = max(sum(p.numel() for p in layer.parameters()) for layer in decoder.layers)
+        gathered = max(map(_gathered, decoder.layers))
+        # the embedding and what else the decoder has beside layers is held from its first layer to its last
+        held = _gathered(decoder) - _gathered(decoder.layers)
         return {
             "stage": 3,
             "overlap_comm": True,  # gathers run beside the layer before
             "reduce_bucket_size": min(bucket, layer),
-            "stage3_prefetch_bucket_size": layer,
-            "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
+            "stage3_prefetch_bucket_size": gathered,
+            "stage3_max_live_parameters": held + 2 * gathered,  # a layer and the next: with less none is fetched ahead
             "stage3_param_persistence_threshold": PERSISTENT,
             "memory_efficient_linear": False,  # it would replace torch.nn.functional.linear for the whole process
             "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it
