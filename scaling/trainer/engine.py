@@ -6,10 +6,12 @@ one process alone), never by its launcher or its MPI discovery, and the optimize
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import socket
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -114,6 +116,19 @@ def _gathered(module: torch.nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.numel() > PERSISTENT)
 
 
+def _let_go(deepspeed_engine: Any) -> None:
+    """Free what DeepSpeed 0.19.8 keeps of an engine until the process ends: its hooks, from stage 1 on; at stage 3
+    modules that were called, in a list and as keys of a cache."""
+    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator as Coordinator
+
+    deepspeed_engine.destroy()
+    modules = set(deepspeed_engine.module.modules())
+    FWD_MODULE_STACK[:] = [module for module in FWD_MODULE_STACK if module not in modules]
+    cached = inspect.getclosurevars(Coordinator._PartitionedParameterCoordinator__params_to_release)
+    cached.nonlocals["func"].cache_clear()
+
+
 class Engine:
     """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
@@ -164,6 +179,8 @@ class Engine:
         self.deepspeed_engine = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False
         )[0]
+        if self.stage:
+            weakref.finalize(self, _let_go, self.deepspeed_engine).atexit = False
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 from unittest import mock
 
@@ -109,6 +111,20 @@ def test_stage_3_gathers_whole_layers_and_each_before_it_is_called(monkeypatch: 
     of_layers = [(module, found) for module, found in called if isinstance(module, Layer)]
     assert {module for module, _ in of_layers} == set(model.decoder.layers)
     assert all("NOT_AVAILABLE" not in found for _, found in of_layers)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_an_engine_that_is_dropped_leaves_no_weights(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "PERSISTENT", 0)
+    engine = Engine(small_model("hgrn2"), training(zero_stage=stage), ROWS, CPU, start_distributed("cpu"))
+    for tokens in batches()[:3]:
+        engine.step(tokens, 1e-3)
+    zero = engine.deepspeed_engine.optimizer
+    left = [weakref.ref(engine.model), weakref.ref(zero)]
+    left += [weakref.ref(flat) for flat in zero.fp32_partitioned_groups_flat] if stage == 3 else []
+    del engine, zero
+    gc.collect()
+    assert not any(thing() for thing in left)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
