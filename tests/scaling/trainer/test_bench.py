@@ -35,6 +35,27 @@ def test_a_row_each_model_and_size(tmp_path):
     assert "run_ms" in shown
 
 
+def test_what_was_measured_outlives_a_failure(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "rows.json"
+
+    def milliseconds(config, *rest):
+        if config.arch == "llama":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if config.arch == "mamba2":
+            assert [row["model"] for row in json.loads(out.read_text())] == ["tnl", "llama", "hgrn2"]
+            raise RuntimeError("another")
+        return 3.0
+
+    monkeypatch.setattr(bench, "milliseconds", milliseconds)
+    with pytest.raises(RuntimeError, match="another"):
+        bench.main(["--model", "tnl,llama,hgrn2,mamba2", "--size", "2x128", *SMALL, "--json", str(out)])
+    rows = json.loads(out.read_text())
+    assert [row.get("run_ms") for row in rows] == [3.0, None, 3.0]
+    assert rows[1]["notes"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    shown = capsys.readouterr().out
+    assert all(str(row) in shown for row in rows)
+
+
 def test_rows_that_do_not_split_are_one_line():
     code, _, err = measured("--model", "tnl", "--batch", "3", "--micro-batch", "2")
     assert code == 2 and len(err.splitlines()) == 1 and "do not split" in err
