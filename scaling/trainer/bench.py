@@ -6,6 +6,7 @@
     --recompute 0.5                  activations of half of the layers are made again; without a number, of all
     --at-once 1,2,4                  runs that take turns in one process, as small ones do on a GPU
     torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
+    --sequence-processes 2           of them neighbours, which read a part of the same rows each
 
 Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms, at stage 0: of a step
 whose loss and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents
@@ -43,6 +44,7 @@ from flops.params import count_params
 from ..rundir.launcher import Ranks
 from ..study.file import register_architectures
 from ..study.training import Training, split_batch
+from ..study.training_rules import check_parts
 from .engine import Engine, start_distributed
 from .process import free_memory
 from .readings import Readings
@@ -62,6 +64,8 @@ def parser() -> Parser:
     options.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
     options.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
     options.add_argument("--context-length", type=int, default=8192)
+    in_parts = "processes that read a part of the same rows each, as jobs.sequence_processes"
+    options.add_argument("--sequence-processes", type=int, default=1, help=in_parts)
     options.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2, 3))
     again = "activations, in the backward pass; of a share of the layers"
     options.add_argument("--recompute", type=float, nargs="?", const=1.0, default=0.0, metavar="SHARE", help=again)
@@ -71,16 +75,21 @@ def parser() -> Parser:
     return options
 
 
+def settings_of(config: ModelConfig, options: argparse.Namespace) -> Training:
+    micro = None if options.micro_batch is None else options.micro_batch * config.context_length
+    batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
+    return Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
+
+
 def measure(
     row: dict[str, Any], config: ModelConfig, options: argparse.Namespace, ranks: Ranks, device: torch.device
 ) -> None:
     """Add to the row milliseconds of a step, eager (at ZeRO stages a run's are) and as a run makes it, and what a run
     would say of its graphs."""
-    micro = None if options.micro_batch is None else options.micro_batch * config.context_length
-    batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
-    settings = Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
+    settings = settings_of(config, options)
     notes: list[str] = []
     row |= {"n_params": count_params(config).total, "processes": ranks.world}
+    row["sequence_processes"] = options.sequence_processes
     row["counted_gb"] = round(counted_bytes(config, settings, options, ranks, device) / 1e9, 3)
     ways = [("run_ms" if n == 1 else f"run_ms_{n}", notes.append, n) for n in options.at_once]
     for name, say, n in ways if settings.zero_stage else [("eager_ms", None, 1), *ways]:
@@ -99,12 +108,13 @@ def counted_bytes(
     config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device
 ) -> float:
     """Bytes of training on each of the processes."""
-    split = split_batch(settings, config.context_length, ranks.world, options.batch)
+    split = split_batch(settings, config.context_length, ranks.world, options.batch, options.sequence_processes)
     return training_memory(
         config,
         micro_batch_tokens=split.micro_rows * config.context_length,
         zero_stage=settings.zero_stage,
         world_size=ranks.world,
+        sequence_processes=options.sequence_processes,
         recompute=options.recompute,
         accumulate=split.passes > 1,
         kernels=device.type == "cuda",
@@ -143,10 +153,10 @@ def stepping(
     """Makes the next step of a run of its own."""
     model = build_model(config, None)
     model.decoder.gradient_checkpointing = options.recompute
-    engine = Engine(model, settings, options.batch, device, ranks, seed=0)
+    engine = Engine(model, settings, options.batch, device, ranks, 0, options.sequence_processes)
     stepper = Stepper(engine, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
-    generator = torch.Generator().manual_seed(ranks.rank)
+    generator = torch.Generator().manual_seed(engine.rows.start)  # processes that share rows must have the same
     shape = (engine.rows.stop - engine.rows.start, config.context_length + 1)
     batch = torch.randint(config.vocab_size, shape, generator=generator)
     batch[:, -1] %= config.n_outputs
@@ -162,7 +172,7 @@ def stepping(
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    numbers = ["batch", "context_length", "steps"]
+    numbers = ["batch", "context_length", "steps", "sequence_processes"]
     at_least_one(options, *numbers, *(["micro_batch"] if options.micro_batch is not None else []))
     register_architectures(options.plugin, options.study)
     if not 0 <= options.recompute <= 1:
@@ -174,6 +184,8 @@ def main(arguments: list[str] | None = None) -> None:
         for size in options.size.split(",")
         for arch in options.model.split(",")
     ]
+    for arch, size, config in chosen if options.sequence_processes > 1 else ():
+        check_parts(config, settings_of(config, options), options.sequence_processes, f"{arch}/{size}")
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     ranks = start_distributed(kind)
     device = torch.device("cuda", ranks.local) if kind == "cuda" else torch.device("cpu")
