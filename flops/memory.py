@@ -50,9 +50,8 @@ def training_memory(
     gradients           4N; stages 2 and 3: 4N / W
     gradient_partition  stage 1: 4N / W, the averaged gradients of this process's share
     reduce_bucket       4 bytes for each of min(N, 200 million) elements; stage 3: of a layer's at most
-    gathered            stage 3, of several processes, in fp32: the head's weights and those fetched ahead, a layer's or
-                        an untied embedding's; or a layer's and its larger half (mixer or MLP) twice: what it is
-                        gathered into, or its gradients
+    gathered            stage 3, of several processes, in fp32: the embedding, a layer and the one fetched ahead, at a
+                        layer's end its gradients too; or, untied, the head and what is fetched ahead of it
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
     optimizer           stage 0: 8N; else 12N / W, Adam's moments and a second copy of the parameters
     autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels of the widest product alone, and
@@ -155,10 +154,15 @@ def training_memory(
     if zero_stage == 3:  # gradients have their places from the start
         held, gradients = held + gradients, 0.0
         # one process gathers nothing: its partition is the whole weight
-        ahead = max(of_a_layer, 0.0 if cfg.tie_embeddings else F * cfg.embedded * cfg.d_model)
-        at_loss, in_layer = (F * head + ahead, of_a_layer + 2 * half) if world_size > 1 else (0.0, 0.0)
-        lines["gathered"] = max(at_loss, in_layer)
-        forward, backward = forward + at_loss, backward + max(at_loss, in_layer)
+        embedding = F * cfg.embedded * cfg.d_model  # held from the first layer to the last
+        in_layer = embedding + min(cfg.n_layers, 2) * of_a_layer
+        at_loss = in_layer if cfg.tie_embeddings else F * head + max(of_a_layer, embedding)
+        at_end = in_layer + of_a_layer  # of a layer: its gradients, when its activations are gone
+        if world_size == 1:
+            at_loss = in_layer = at_end = 0.0
+        lines["gathered"] = max(at_loss, at_end)
+        kept = saved + lines.get("loss_gradients", 0.0) - (0.0 if all_recomputed else layer)
+        forward, backward = forward + at_loss, max(backward + max(at_loss, in_layer), kept + at_end)
         last += in_layer
     end = gradients + lines["tied_gradient"] + rest + max(last, 0.0)
     peak = held + max(max(forward, backward) + (gradients if accumulate else 0.0), end)

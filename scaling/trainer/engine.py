@@ -6,10 +6,12 @@ one process alone), never by its launcher or its MPI discovery, and the optimize
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import socket
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -22,6 +24,7 @@ import torch.distributed as dist
 
 from arch.amounts import counted
 from arch.errors import InputError
+from arch.model.layers import Layer
 from arch.model.lm import LanguageModel
 from arch.model.sequence import SequenceGroup
 
@@ -108,6 +111,24 @@ def _filled(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
             parameter.data = data
 
 
+def _gathered(module: torch.nn.Module) -> int:
+    """Numbers that stage 3 gathers each time."""
+    return sum(p.numel() for p in module.parameters() if p.numel() > PERSISTENT)
+
+
+def _let_go(deepspeed_engine: Any) -> None:
+    """Free what DeepSpeed 0.19.8 keeps of an engine until the process ends: its hooks, from stage 1 on; at stage 3
+    modules that were called, in a list and as keys of a cache."""
+    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator as Coordinator
+
+    deepspeed_engine.destroy()
+    modules = set(deepspeed_engine.module.modules())
+    FWD_MODULE_STACK[:] = [module for module in FWD_MODULE_STACK if module not in modules]
+    cached = inspect.getclosurevars(Coordinator._PartitionedParameterCoordinator__params_to_release)
+    cached.nonlocals["func"].cache_clear()
+
+
 class Engine:
     """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the state."""
 
@@ -150,6 +171,7 @@ class Engine:
         self.optimizer, config = optimizer_of(model.train(), training), self._config(training)
         if self.stage == 3:  # parameter by parameter: a device may not hold the whole model
             deepspeed.init_distributed(dist_init_required=False)
+            deepspeed.utils.set_z3_leaf_modules(model, [Layer])  # a layer's weights are gathered at once
             deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=torch.float32)
         if seed is not None and (self.stage == 3 or not self.ranks.rank):
             model.reset_parameters(seed, _filled if self.stage == 3 else nullcontext)
@@ -157,6 +179,8 @@ class Engine:
         self.deepspeed_engine = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=config, dist_init_required=False
         )[0]
+        if self.stage:
+            weakref.finalize(self, _let_go, self.deepspeed_engine).atexit = False
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
@@ -184,13 +208,17 @@ class Engine:
         if self.stage < 3:
             buckets = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
             return {"stage": self.stage, "overlap_comm": False} | buckets
-        layer = max(sum(p.numel() for p in layer.parameters()) for layer in self.model.decoder.layers)
+        decoder = self.model.decoder
+        layer = max(sum(p.numel() for p in layer.parameters()) for layer in decoder.layers)
+        gathered = max(map(_gathered, decoder.layers))
+        # the embedding and what else the decoder has beside layers is held from its first layer to its last
+        held = _gathered(decoder) - _gathered(decoder.layers)
         return {
             "stage": 3,
             "overlap_comm": True,  # gathers run beside the layer before
             "reduce_bucket_size": min(bucket, layer),
-            "stage3_prefetch_bucket_size": layer,
-            "stage3_max_live_parameters": 2 * layer,  # that in use and the next; every module asks for a bucket
+            "stage3_prefetch_bucket_size": gathered,
+            "stage3_max_live_parameters": held + 2 * gathered,  # a layer and the next: with less none is fetched ahead
             "stage3_param_persistence_threshold": PERSISTENT,
             "memory_efficient_linear": False,  # it would replace torch.nn.functional.linear for the whole process
             "stage3_max_reuse_distance": 0,  # a layer's weights are released behind it

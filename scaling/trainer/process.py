@@ -162,6 +162,7 @@ def free_memory() -> None:
     """Free what trainers held whose runs have ended."""
     gc.unfreeze()  # a trainer froze all objects
     gc.collect()
+    gc.collect()  # what DeepSpeed had of engines, whose end the first collection was
     torch = sys.modules.get("torch")  # a run that has nothing to train imports none
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -150,13 +150,13 @@ from scaling.trainer.engine import Engine
 from tests.flops.test_kernel_peak import SHAPE, Allocated
 from tests.flops.unlaunched import unlaunched
 
-WORLD, SHARES = int(sys.argv[1]), json.loads(sys.argv[2])
+WORLD, TIE, SHARES = map(json.loads, sys.argv[1:])
 dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
 torch.cuda.get_device_capability = lambda device: (8, 0)
 peaks = []
 for recompute in SHARES:
     with Allocated() as allocated:
-        model = build_model(preset("llama", "160m", **SHAPE), 0)
+        model = build_model(preset("llama", "160m", tie_embeddings=TIE, **SHAPE), 0)
         model.decoder.gradient_checkpointing = recompute
         training = Training(batch_tokens=WORLD * 512, zero_stage=3, precision="bf16")
         engine = Engine(model, training, WORLD, torch.device("cpu"), Ranks(0, WORLD))
@@ -169,23 +169,28 @@ for recompute in SHARES:
         del engine, model, moments
 print(json.dumps(peaks))
 """
-SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 2, "d_ffn": 688, "context_length": 512, "vocab_size": 4000}
-SHAPE |= {"tie_embeddings": False}
+SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 2, "d_ffn": 688, "context_length": 512, "vocab_size": 8000}
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("world", "shares"), [(4, (False, True)), pytest.param(1, (False, 0.5, True), marks=pytest.mark.slow)]
+    ("world", "tie", "shares"),
+    [
+        (4, True, (False, True)),
+        (4, False, (False, True)),
+        pytest.param(1, False, (False, 0.5, True), marks=pytest.mark.slow),
+    ],
 )
-def test_peak_at_stage_3(world, shares):
-    """As one of so many processes, whose collectives move nothing."""
+def test_peak_at_stage_3(world, tie, shares):
+    """As one of so many processes, whose collectives move nothing. The embedding is larger than two layers, as in
+    every preset."""
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root), "LOCAL_RANK": "0"}
-    command = [sys.executable, "-c", SHARDED, str(world), json.dumps(shares)]
+    command = [sys.executable, "-c", SHARDED, *map(json.dumps, (world, tie, shares))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     for recompute, peak in zip(shares, json.loads(done.stdout.splitlines()[-1]), strict=True):
         how = {"micro_batch_tokens": 512, "zero_stage": 3, "world_size": world, "recompute": recompute}
-        lines = training_memory(preset("llama", "160m", **SHAPE), **how)
+        lines = training_memory(preset("llama", "160m", tie_embeddings=tie, **SHAPE), **how)
         print(recompute, peak / 2**20, lines["total"] / peak)
         assert lines["total"] == pytest.approx(peak, rel=1e-3)

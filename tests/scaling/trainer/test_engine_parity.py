@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,7 +15,7 @@ import torch
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model import layers
-from arch.model.layers import called_as_written
+from arch.model.layers import Layer, called_as_written
 from arch.model.lm import build_model
 from arch.ops.fused import gated_mlp
 from arch.presets import preset
@@ -85,6 +88,43 @@ def test_the_steps_of_two_processes_equal_plain_data_parallel() -> None:
     assert [case for *case, _, _ in results] == [[name, stage] for name, _, stages in CASES for stage in stages]
     for *_, plain, steps in results:
         assert_equal_steps(steps, plain, SUMS_IN_ANOTHER_ORDER)
+
+
+def test_stage_3_gathers_whole_layers_and_each_before_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an embedding larger than two layers, which is held meanwhile."""
+    monkeypatch.setattr(engine_module, "PERSISTENT", 0)
+    model = build_model(preset("llama", "14k", n_layers=4, vocab_size=2000, context_length=CONTEXT), seed=0)
+    engine = Engine(model, training(zero_stage=3), ROWS, CPU, start_distributed("cpu"))
+    coordinator, called = engine.deepspeed_engine.optimizer.parameter_offload.param_coordinator, list[Any]()
+    fetch = coordinator.fetch_sub_module
+
+    def noted(module: torch.nn.Module, forward: bool) -> None:
+        called.append((module, {parameter.ds_status.name for parameter in module.parameters()}))
+        fetch(module, forward)
+
+    monkeypatch.setattr(coordinator, "fetch_sub_module", noted)
+    for tokens in batches()[:3]:  # the first records the order
+        called.clear()
+        engine.step(tokens, 1e-3)
+    within = {part for layer in model.decoder.layers for part in layer.modules() if part is not layer}
+    assert not within & {module for module, _ in called}
+    of_layers = [(module, found) for module, found in called if isinstance(module, Layer)]
+    assert {module for module, _ in of_layers} == set(model.decoder.layers)
+    assert all("NOT_AVAILABLE" not in found for _, found in of_layers)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_an_engine_that_is_dropped_leaves_no_weights(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "PERSISTENT", 0)
+    engine = Engine(small_model("hgrn2"), training(zero_stage=stage), ROWS, CPU, start_distributed("cpu"))
+    for tokens in batches()[:3]:
+        engine.step(tokens, 1e-3)
+    zero = engine.deepspeed_engine.optimizer
+    left = [weakref.ref(engine.model), weakref.ref(zero)]
+    left += [weakref.ref(flat) for flat in zero.fp32_partitioned_groups_flat] if stage == 3 else []
+    del engine, zero
+    gc.collect()
+    assert not any(thing() for thing in left)
 
 
 @pytest.mark.parametrize("recompute", [False, True])

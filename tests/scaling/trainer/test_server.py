@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import time
+import weakref
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +18,16 @@ from analysis.evals.losses import Validation
 from analysis.evals.matrix import matrix_of
 from analysis.evals.task import TaskContext
 from analysis.evals.worker import Worker
+from arch.model.lm import LanguageModel, build_model
 from jobs import workers
 from jobs.local import run_tasks
 from jobs.workers import Task
 from scaling.rundir.directory import VALIDATION, RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, tokens
+from scaling.trainer import loop, process
 from scaling.trainer.loop import Trainer
 
-from ..small_runs import exact_rows, make_run, status, train
+from ..small_runs import exact_rows, make_run, status, train, train_here
 
 SERVER = [sys.executable, "-m", "scaling.trainer.server"]
 
@@ -66,6 +70,21 @@ def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, t
             assert log.count("first step") == 1 and log.count("done: ") == 1 and log.count("checkpoint") == 2
     assert ("runs took turns" in here[0].log.read_text()) is (share < 1)
     assert "error: " in here[1].log.read_text()
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_the_memory_of_a_run_that_ended_is_free(stage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[LanguageModel]] = []
+
+    def build(*arguments: Any) -> LanguageModel:
+        model = build_model(*arguments)
+        made.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(loop, "build_model", build)
+    assert train_here(make_run(tmp_path, n_steps=4, zero_stage=stage)) == 0
+    process.free_memory()
+    assert [model() for model in made] == [None]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
