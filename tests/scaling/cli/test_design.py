@@ -143,7 +143,8 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
     law, path = PACKAGED / "quickstart-rates.json", tmp_path / "law.yaml"
-    words += ["--gpu-minutes", "4", "--context", "256", "--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
+    words += ["--gpu-minutes", "4", "--context", "256", "--corpus", "books.jsonl"]
+    words += ["--lr-law", str(law), "--write", str(path)]
     result = CliRunner().invoke(app, ["design", *words])
     assert result.exit_code == 0, result.exception
     study = load_study(path)
