@@ -325,7 +325,7 @@ SWEEP = {"tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": None}
     [
         ["run", "study.yaml"],
         ["train", "study.yaml"],
-        ["submit", "study.yaml", "--dry-run"],
+        ["submit", "study.yaml", "--dry-run", "--cluster", "./one.yaml"],
         ["sweep", "study.yaml"],
         ["try", "variant.yaml", "--against", "base.yaml", "--train-baseline"],
         ["recall", "recall.yaml", "--plugin", "leaky"],
@@ -353,7 +353,9 @@ def test_every_command_that_trains_refuses_a_leak_of_the_fourth_layer(tmp_path, 
         "rates": [3e-3],
     }
     recall |= {"n_layers": 4}
-    for name, content in (("base", study), ("study", wrong), ("variant", variant), ("recall", recall)):
+    cluster = {"nodes": 1, "cpus_per_node": 2}
+    files = {"base": study, "study": wrong, "variant": variant, "recall": recall, "one": cluster}
+    for name, content in files.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
     with as_registered():
         done = in_this_process(scaling_main, *words)
