@@ -8,8 +8,8 @@ import torch
 
 
 def keep_from_the_compiler() -> None:
-    """Custom operators import torch's compiler at their first call, for 3 to 6 s, only to exclude themselves from it.
-    After this call new operators do not. Not for a process that compiles."""
+    """Custom operators and dispatch modes import torch's compiler at their first call, for 3 to 6 s, only to exclude
+    themselves from it. Those made after this call do not. Not for a process that compiles."""
 
     def as_it_is(function: Any = None, recursive: bool = True) -> Any:
         return as_it_is if function is None else function

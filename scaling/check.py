@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from arch.arguments import Parser, add_plugin, plugin_words
 from arch.config import ARCHS, NORMS, ModelConfig
@@ -34,6 +33,7 @@ from arch.errors import InputError
 from arch.model.cache import LayerCache
 from arch.model.lm import LanguageModel, build_model, empty_of, load_model
 from arch.model.mixer import Mixer, Stream, mixer_of
+from arch.no_compiler import keep_from_the_compiler
 from arch.presets import SIZES, preset
 from arch.registry import Architecture, architecture
 from flops import Entry, count_params, decode_state
@@ -218,6 +218,9 @@ def most_tokens(config: ModelConfig) -> int:
 def products_of_torch(model: LanguageModel, ids: Tensor) -> tuple[dict[str, int], dict[str, int]]:
     """FLOP by module of a forward and of a backward pass, as torch counts them; "Global" is all. Each layer's backward
     pass is one of that layer alone, on the inputs that it has in the model."""
+    keep_from_the_compiler()  # before the counter's class is made
+    from torch.utils.flop_counter import FlopCounterMode
+
     inputs: dict[str, tuple[object, ...]] = {}
     of_model = f"{type(model).__name__}.decoder.layers"
     layers = {f"{of_model}.{index}": layer for index, layer in enumerate(model.decoder.layers)}

@@ -210,7 +210,7 @@ def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_kernels_operator_is_called_without_the_compiler() -> None:
+def test_kernels_and_the_count_of_flop_run_without_the_compiler() -> None:
     code = (
         "import sys, torch\n"
         "from arch.no_compiler import keep_from_the_compiler\n"
@@ -218,6 +218,9 @@ def test_a_kernels_operator_is_called_without_the_compiler() -> None:
         "@torch.library.custom_op('tests::doubled', mutates_args=())\n"
         "def doubled(x: torch.Tensor) -> torch.Tensor:\n"
         "    return 2 * x\n"
-        "assert doubled(torch.ones(2)).sum() == 4 and 'torch._dynamo' not in sys.modules\n"
+        "assert doubled(torch.ones(2)).sum() == 4\n"
+        "from scaling.check import check_flop_at, small\n"
+        "check_flop_at(small('hgrn2'), 1, 2)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
