@@ -89,9 +89,12 @@ class Rows:
 
 
 def rows_of(points: Points, first_share: float = FIRST_SHARE) -> Rows:
-    """What of the points enters the fit. Raises InputError for losses further apart than MOST_RATIO."""
+    """What of the points enters the fit. Raises InputError for losses that are all equal or further apart than
+    MOST_RATIO."""
     late = points.take(points.run_share >= first_share)
     low, high = int(late.loss.argmin()), int(late.loss.argmax())
+    if len(late) > 1 and late.loss[low] == late.loss[high]:
+        raise InputError(f"all {len(late)} losses are {late.loss[low]:.4g}: is this the column of losses?")
     if late.loss[high] > MOST_RATIO * late.loss[low]:
         raise InputError(
             f"losses run from {late.loss[low]:.4g} (row {late.row[low]}) to {late.loss[high]:.4g} (row "
