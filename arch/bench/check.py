@@ -79,21 +79,21 @@ def errors_of(case: Case, shape: tuple[int, ...], dtype: torch.dtype, device: st
     try:
         inputs, weight = case.inputs(*shape, dtype=dtype, device=device, backend="triton")
         exact = gradients(case.runs["naive"](*shape), [x.double() for x in inputs], weight.double())
-        found = relative(gradients(case.runs["triton"](*shape), inputs, weight), exact)
+        kernels = relative(gradients(case.runs["triton"](*shape), inputs, weight), exact)
         with RoundedProducts():
             rounded = relative(gradients(case.runs["chunk"](*shape), inputs, weight), exact)
     except Exception as error:
         return {"case": case.name, "kernels": "fail"} | failed(f"{case.name} errors", error)
     shares = [
         error / max(TIMES * same, LEAST) if error == error else float("inf")
-        for error, same in zip(found, rounded, strict=True)
+        for error, same in zip(kernels, rounded, strict=True)
     ]
     worst = max(range(len(shares)), key=shares.__getitem__)
     return {
         "case": case.name,
         "kernels": "right" if shares[worst] <= 1 else "WRONG",
         "worst": ("out", *case.names)[worst],
-        "error": f"{found[worst]:.1e}",
+        "error": f"{kernels[worst]:.1e}",
         "rounding": f"{rounded[worst]:.1e}",
     }
 

@@ -52,7 +52,7 @@ def silu_of(*tensors: Tensor) -> tuple[Tensor, ...] | None:
     """silu of distinct tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and none was
     changed since (what goes by `.data` is not seen); else None. It is given once: an operator that returns it saves x
     for its backward pass, so that, did x's storage keep it too, each would keep the other."""
-    found: list[tuple[dict[int, Tensor], int]] = []
+    entries: list[tuple[dict[int, Tensor], int]] = []
     for x in tensors:
         left: tuple[int, dict[int, Tensor]] = getattr(x.untyped_storage(), SILU, (0, {}))
         (version, active), start = left, int(x.storage_offset())
@@ -60,8 +60,8 @@ def silu_of(*tensors: Tensor) -> tuple[Tensor, ...] | None:
             return None
         if active[start].shape[1] != math.prod(x.shape[2:]):
             return None
-        found.append((active, start))
-    return tuple(active.pop(start).view(x.shape) for x, (active, start) in zip(tensors, found, strict=True))
+        entries.append((active, start))
+    return tuple(active.pop(start).view(x.shape) for x, (active, start) in zip(tensors, entries, strict=True))
 
 
 def row_stride(x: Tensor) -> int:
@@ -91,26 +91,26 @@ def place_of(x: Tensor) -> Place:
     return Place(x.shape, x.dtype, x.stride(), x.storage_offset() if width else 0, width, memory)
 
 
-def meet(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def meet(columns: range, other: range) -> bool:
+    return columns.start < other.stop and other.start < columns.stop
 
 
 def as_rows(*tensors: Tensor | None) -> tuple[Any, ...]:
     """The tensors as they are where `joint_width` finds them in one, else contiguous; copies of those that share
     columns with one before them, whose gradients could not lie in the same place."""
     taken: list[Place] = []
-    found: list[Tensor | None] = []
+    rows: list[Tensor | None] = []
     for x in tensors:
         if x is None or not joint_width(x):
-            found.append(None if x is None else x.contiguous())
+            rows.append(None if x is None else x.contiguous())
             continue
         place = place_of(x)
         if any(place.memory == other.memory and meet(place.columns, other.columns) for other in taken):
-            found.append(x.clone(memory_format=torch.contiguous_format))
+            rows.append(x.clone(memory_format=torch.contiguous_format))
         else:
             taken.append(place)
-            found.append(x)
-    return tuple(found)
+            rows.append(x)
+    return tuple(rows)
 
 
 def gradients_in(
@@ -120,10 +120,10 @@ def gradients_in(
     lie in one tensor at the same columns of one new one, which is marked, also with the columns given, and added to
     `memories`, where it is taken from if it is there."""
     memories = {} if memories is None else memories
-    found: list[Tensor | None] = []
+    gradients: list[Tensor | None] = []
     for place in places:
         if place is None or not place.width:
-            found.append(None if place is None else like.new_empty(place.shape, dtype=place.dtype))
+            gradients.append(None if place is None else like.new_empty(place.shape, dtype=place.dtype))
             continue
         if place.memory not in memories:
             memory = like.new_empty(*place.shape[:2], place.width, dtype=place.dtype)
@@ -131,8 +131,8 @@ def gradients_in(
             memories[place.memory] = memory
         memory = memories[place.memory]
         getattr(memory.untyped_storage(), GIVEN).append(place.columns)
-        found.append(memory.as_strided(place.shape, place.stride, place.offset))
-    return tuple(found)
+        gradients.append(memory.as_strided(place.shape, place.stride, place.offset))
+    return tuple(gradients)
 
 
 def gradients_of(first: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
@@ -149,10 +149,10 @@ def gradients_of(first: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
         asked = [place.columns for place in places if place is not None and place.memory == memory]
         if left and free_for(left[0], asked):
             memories[memory] = left[0]
-    found = gradients_in(places, first, memories)
+    gradients = gradients_in(places, first, memories)
     for memory, left in shared.items():
         left[:] = [memories[memory]]
-    return found
+    return gradients
 
 
 def share_gradients(x: Tensor) -> list[Tensor]:
@@ -167,4 +167,4 @@ def free_for(x: Tensor, columns: Sequence[range]) -> bool:
     """Whether these columns of the tensor that x lies in may be written: `gradients_in` made it, and gave them to
     nobody."""
     given: list[range] | None = getattr(x.untyped_storage(), GIVEN, None)
-    return given is not None and not any(meet(one, other) for one in given for other in columns)
+    return given is not None and not any(meet(taken, asked) for taken in given for asked in columns)

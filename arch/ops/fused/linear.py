@@ -63,8 +63,8 @@ def columns(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
     """x [B, T, W] cut along W. On a GPU for readers that take rows at any distance: those that make their gradients by
     `joint_rows.gradients_of` leave them in one tensor, where PyTorch would join them in a pass."""
     if uses_kernels(x):
-        found: tuple[Tensor, ...] = _Columns.apply(x, tuple(widths))
-        return found
+        parts: tuple[Tensor, ...] = _Columns.apply(x, tuple(widths))
+        return parts
     return tuple(x.split(list(widths), -1))
 
 
@@ -113,15 +113,15 @@ def _takes_silu(x: Tensor, weights: list[Tensor], group: list[int]) -> bool:
 
 def _products(groups: tuple[Group, ...], weights: list[Tensor], join: bool) -> list[list[int]]:
     """The numbers of the weights of each product."""
-    found: list[list[int]] = []
+    products: list[list[int]] = []
     start = 0
     for group in groups:
         stop = start + (len(group) if isinstance(group, tuple) else 1)
         joint = [index for index in range(start, stop) if join and len(weights[index]) % 16 == 0]
-        found += [[index] for index in range(start, stop) if index not in joint]
-        found += [joint] if joint else []
+        products += [[index] for index in range(start, stop) if index not in joint]
+        products += [joint] if joint else []
         start = stop
-    return found
+    return products
 
 
 class _FusedLinear(torch.autograd.Function):
@@ -244,8 +244,8 @@ def cast(weights: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, list[Tensor
     """The weights [width, d] as one matrix of that dtype, and what a node keeps to have it from `beside` again: the
     matrix where the whole pass has it, else the weights. So no pass holds copies of a large model's weights, and
     weights that are sharded are gone between a layer's forward and its backward pass."""
-    if (found := cast_before(weights, dtype)) is not None:
-        return found, [found]
+    if (matrix := cast_before(weights, dtype)) is not None:
+        return matrix, [matrix]
     return beside(weights, dtype), weights
 
 

@@ -85,8 +85,8 @@ def cast_before(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor | None:
     key = tuple(map(id, weights))
     opened.asked[key] = tuple(weights)
     opened.dtype = dtype
-    found = opened.copies.get(key)
-    if found is None or found.dtype != dtype:
+    copy = opened.copies.get(key)
+    if copy is None or copy.dtype != dtype:
         opened.missed = True
         return None
-    return found
+    return copy

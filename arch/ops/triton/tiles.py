@@ -160,10 +160,10 @@ def documents(reset, first, inside, C: tl.constexpr, RESET: tl.constexpr):
     row's. Pairs of rows of two documents count nothing, the state before the chunk is document 0's alone, and that
     behind it the last one's: so no decay stands for a reset."""
     if RESET:
-        found = tl.cumsum(tl.load(reset + first + tl.arange(0, C), mask=inside, other=0).to(tl.int32), 0)
+        numbers = tl.cumsum(tl.load(reset + first + tl.arange(0, C), mask=inside, other=0).to(tl.int32), 0)
     else:
-        found = tl.zeros([C], tl.int32)
-    return found, tl.max(found, 0)
+        numbers = tl.zeros([C], tl.int32)
+    return numbers, tl.max(numbers, 0)
 
 
 @triton.jit
@@ -186,9 +186,9 @@ def gate_gradients(d_log, dk, x, bound, LOGITS: tl.constexpr, KEY: tl.constexpr,
 
 
 @triton.jit
-def accumulated(x, one, EXACT: tl.constexpr):
-    """x [BK, C] in fp32 and in the layout of a product's result, by an exact product with `one`: no infinities in it.
-    Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
+def accumulated(x, identity, EXACT: tl.constexpr):
+    """x [BK, C] in fp32 and in the layout of a product's result, by an exact product with `identity`: no infinities
+    in it. Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
     if EXACT or x.dtype != tl.bfloat16:
         return x.to(tl.float32)
     else:
@@ -200,7 +200,7 @@ def accumulated(x, one, EXACT: tl.constexpr):
             is_pure=True,
             pack=2,
         )
-        return tl.dot(finite, one)
+        return tl.dot(finite, identity)
 
 
 @triton.jit

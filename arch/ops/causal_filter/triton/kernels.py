@@ -173,7 +173,7 @@ def filter_weights(
     rates = poles(log_decay, E, WIDE)
     cell = batch * tl.num_programs(1) + segment
     state = tl.load(starts + cell * E * D + pole * D + channel, mask=known, other=0.0)
-    one = tl.full([WIDE, BD], 1.0, tl.float32)
+    ones = tl.full([WIDE, BD], 1.0, tl.float32)
     total = tl.zeros([WIDE, BD], tl.float32)
     rows = tl.arange(0, C)
     read = power(rates[:, None] * (rows + 1)[None, :].to(tl.float32), FAST)
@@ -189,6 +189,6 @@ def filter_weights(
             grad = tl.where(ranks == before_of(rank, first, start, T, False), grad, 0.0)
         total += state * product(read, grad, EXACT)
         state = updated(
-            state, x, rank, one, rates, first, start, count, channel, T, D, C, RESET, False, EXACT, FAST
+            state, x, rank, ones, rates, first, start, count, channel, T, D, C, RESET, False, EXACT, FAST
         )  # fmt: skip
     tl.store(d_mix + cell * E * D + pole * D + channel, total, mask=known)

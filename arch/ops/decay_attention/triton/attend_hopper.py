@@ -18,10 +18,10 @@ from .kernels import pair_decays
 
 
 @triton.jit
-def constant_decays(one, rows, left, C: tl.constexpr):
-    """Sums of a chunk's log-decays, `one` in each row that is `left`: of all, and up to and behind each [C]."""
-    whole = one * tl.minimum(left, C)
-    until = one * (rows + 1)
+def constant_decays(rate, rows, left, C: tl.constexpr):
+    """Sums of a chunk's log-decays, `rate` in each row that is `left`: of all, and up to and behind each [C]."""
+    whole = rate * tl.minimum(left, C)
+    until = rate * (rows + 1)
     return whole, until, tl.minimum(whole - until, 0.0)
 
 
@@ -92,9 +92,9 @@ def decay_attend_hopper(
     else:
         counted = rows[:, None] >= rows[None, :]
     if CONSTANT:
-        one = tl.load(decays - table_size)
+        rate = tl.load(decays - table_size)
         steps = tl.abs(rows[:, None] - rows[None, :])
-        weights = power(tl.where(counted, one * steps, -float("inf")), FAST)
+        weights = power(tl.where(counted, rate * steps, -float("inf")), FAST)
     elif DECAY:
         # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         ahead = decays + (last - 1 if REVERSE else first) * C
@@ -130,7 +130,7 @@ def decay_attend_hopper(
             if tile == 0:
                 same += tl.sum(tl.where(rows[:, None] == rows[None, :], score, 0.0))
         if CONSTANT:
-            whole, until, behind = constant_decays(one, rows, T - row, C)
+            whole, until, behind = constant_decays(rate, rows, T - row, C)
             score *= weights
         elif DECAY:
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C
@@ -227,7 +227,7 @@ def decay_sums_hopper(
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
     if CONSTANT:
-        one = tl.load(decays - table_size)
+        rate = tl.load(decays - table_size)
     elif DECAY:
         next_whole = tl.load(decays + (last - 1 if REVERSE else first) * C + C - 1)
     for step in range(0, last - first):
@@ -236,7 +236,7 @@ def decay_sums_hopper(
         weighted = tl.trans(load_tile(x, batch, row, shared * DK + tile * TILE, C, TILE))
         value = load_tile(y, batch, row, head * DV, C, DV)
         if CONSTANT:
-            whole, until, behind = constant_decays(one, rows, T - row, C)
+            whole, until, behind = constant_decays(rate, rows, T - row, C)
             leave = until if REVERSE else behind
         elif DECAY:
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C

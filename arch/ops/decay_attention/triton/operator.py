@@ -122,8 +122,8 @@ def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
     """silu of q and k: what their product left with them, else made by one launch. Without `silu`, nothing."""
     if not silu:
         return q.new_empty(0), k.new_empty(0)
-    if (found := silu_of(q, k)) is not None:
-        active_q, active_k = found
+    if (pair := silu_of(q, k)) is not None:
+        active_q, active_k = pair
         return active_q, active_k
     active = q.new_empty(q.shape), k.new_empty(k.shape)
     activate[(-(-q.numel() // ACTIVATED), 2)](

@@ -247,9 +247,9 @@ def rotary_hopper_values_gluon(
 
 def gluon_blocks(x: Tensor, rows: int) -> TensorDescriptor:
     """`blocks` of a head's width, as Gluon wants them."""
-    found = blocks(x, rows, x.shape[3])
-    layout = gl.NVMMASharedLayout.get_default_for(found.block_shape, gl.bfloat16)
-    return TensorDescriptor(found.base, found.shape, found.strides, found.block_shape, layout)
+    descriptor = blocks(x, rows, x.shape[3])
+    layout = gl.NVMMASharedLayout.get_default_for(descriptor.block_shape, gl.bfloat16)
+    return TensorDescriptor(descriptor.base, descriptor.shape, descriptor.strides, descriptor.block_shape, layout)
 
 
 def run_values(

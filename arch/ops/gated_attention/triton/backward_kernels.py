@@ -91,7 +91,7 @@ def gated_backward(
     query = tl.load(q + given, mask=inside, other=0.0)
     if KEY:
         key_rows = tl.load(key + given, mask=inside, other=0.0)
-    one, behind = matrix(table, 3, C), transposed(table, 1, C)
+    identity, behind = matrix(table, 3, C), transposed(table, 1, C)
     lower, cut = tl.zeros([BK, 1], tl.float32), inside
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
@@ -110,7 +110,7 @@ def gated_backward(
         d_score = tl.where(document[:, None] == document[None, :], d_score, 0.0)
     d_score = operand(d_score, EXACT)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
-    logits = accumulated(logits, one, EXACT)
+    logits = accumulated(logits, identity, EXACT)
     log_f, k = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
     if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
         logits = packed(logits)
@@ -129,12 +129,12 @@ def gated_backward(
         dy = tl.where((document == last)[None, :], dy, 0.0)
         carried = tl.where(last == 0, carried, 0.0)
     # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
-    wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
+    wide_y = product(y, identity, EXACT) if PRODUCTS else y.to(tl.float32)
     carried += tl.sum(wide_y * dy, 1)
     dx += product(y, d_score, EXACT)
     dy += product(x, tl.trans(d_score), EXACT)
-    flow = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
-    logits, query = logits.to(tl.float32), product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
+    flow = (product(x, identity, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    logits, query = logits.to(tl.float32), product(query, identity, EXACT) if PRODUCTS else query.to(tl.float32)
     if KEY:
         k = key_rows.to(tl.float32)
     elif LOGITS:

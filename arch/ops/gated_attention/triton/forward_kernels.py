@@ -50,7 +50,7 @@ def gated_operands(
     given = token * S + head * DK + columns[:, None] + rows[None, :] * S
     if not PRODUCTS:
         logits = load_gates(gate, given, inside, LOGITS)
-    one = matrix(table, 3, C)
+    identity = matrix(table, 3, C)
     query = tl.load(q + given, mask=inside, other=0.0)
     sums = transposed(table, 2, C)
     cut = inside
@@ -61,7 +61,7 @@ def gated_operands(
         lower = tl.load(bound + head * DK + columns)[:, None]
     if PRODUCTS:  # the last of the loads: the compiler waits for them here
         logits = load_gates(gate, given, inside, LOGITS)
-    log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
+    log_f, k = gates_of(accumulated(logits, identity, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + given, mask=inside, other=0.0).to(tl.float32)
     decay = decays + (bh * N + chunk) * 3 * DK + columns
@@ -79,7 +79,7 @@ def gated_operands(
     if EXACT:  # far channels' exponents as sums of their own terms alone
         y = tl.where(near[:, None], y, k * power(time_sums(log_f, transposed(table, 1, C), EXACT), FAST))
     tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
-    query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
+    query = product(query, identity, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
     x = query * power(to_start + until, FAST)
@@ -131,9 +131,9 @@ def gated_states(
         token = batch * T + chunk * C
         enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
         total += entering + through + leaving
-        next_one = decay + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
-        entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
-        through = tl.load(next_one + 2 * DK)
+        ahead = decay + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        entering, leaving = tl.load(ahead + entry), tl.load(ahead + exit)
+        through = tl.load(ahead + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + token * VS + head * DV, rows, inside, VS, v0, BV)
         if RESET:

@@ -131,7 +131,7 @@ def channel_gradients(
     of_k *= -enter
     leaving *= leave
     spanning *= whole
-    found = query * of_q + b[:, None] * key * of_k - key * leaving  # a row's share in the sums of decays
+    flow = query * of_q + b[:, None] * key * of_k - key * leaving  # a row's share in the sums of decays
     spanning += tl.sum(key * leaving, 0)
     of_p = tl.where(rows[:, None] >= rows[None, :], of_p, 0.0)
     of_a = tl.where(rows[:, None] > rows[None, :], -of_a, 0.0)
@@ -147,7 +147,7 @@ def channel_gradients(
     early += many_products(tl.permute(rows_a, (0, 2, 1)), left_k, EXACT)
     # of the rounded numbers that the products have, so that what a pair adds and takes is the same
     pairs = left_q.to(tl.float32) * late_q + left_k.to(tl.float32) * late_k
-    found += tl.reshape(pairs, [C, BK]) - tl.sum(right.to(tl.float32) * early, 0)
+    flow += tl.reshape(pairs, [C, BK]) - tl.sum(right.to(tl.float32) * early, 0)
     late_q *= after
     late_k *= after
     early = tl.sum(early * tl.reshape(before, [NB, C, BK]), 0)
@@ -157,7 +157,7 @@ def channel_gradients(
         near_p, near_a = diagonal_of(of_p, NB, SUB), diagonal_of(of_a, NB, SUB)
         query_blocks, key_blocks = tl.reshape(query, [NB, SUB, BK]), tl.reshape(key, [NB, SUB, BK])
         given = tl.reshape(b[:, None] * key, [NB, SUB, BK])
-        near_early, near_found = tl.zeros([NB, SUB, BK], tl.float32), tl.zeros([NB, SUB, BK], tl.float32)
+        near_early, near_flow = tl.zeros([NB, SUB, BK], tl.float32), tl.zeros([NB, SUB, BK], tl.float32)
         for number in range(0, SUB):
             weights = power(tl.minimum(upto - picked(upto, number, SUB)[:, None, :], 0.0), FAST)
             weights = tl.where((later >= number) & far[:, None, :], weights, 0.0)
@@ -169,11 +169,11 @@ def channel_gradients(
             both = p * query_blocks + a * given
             total = tl.sum(both, 1)
             near_early += tl.where(later == number, total[:, None, :], 0.0)
-            near_found += both * earlier[:, None, :]
-            near_found -= tl.where(later == number, (total * earlier)[:, None, :], 0.0)
+            near_flow += both * earlier[:, None, :]
+            near_flow -= tl.where(later == number, (total * earlier)[:, None, :], 0.0)
         early += tl.reshape(near_early, [C, BK])
-        found += tl.reshape(near_found, [C, BK])
+        flow += tl.reshape(near_flow, [C, BK])
     of_q += tl.reshape(late_q, [C, BK])
     of_k += tl.reshape(late_k, [C, BK])
-    d_log = summed(rows[None, :] >= rows[:, None], found, EXACT) + spanning[None, :]
+    d_log = summed(rows[None, :] >= rows[:, None], flow, EXACT) + spanning[None, :]
     return of_q, of_k, leaving + early, d_log

@@ -91,10 +91,10 @@ def delta_gradients(
         others = leaving + product(tl.trans(of_p), y, EXACT) + product(tl.trans(of_a), given, EXACT)
         if DECAY:
             # of the rounded numbers that the products have, so that what a pair adds and takes is the same
-            found = y.to(tl.float32) * of_q + given.to(tl.float32) * inner - key * (b[:, None] * of_k + others)
-            found = tl.sum(found, 1)
+            flow = y.to(tl.float32) * of_q + given.to(tl.float32) * inner - key * (b[:, None] * of_k + others)
+            flow = tl.sum(flow, 1)
             behind = tl.sum(tl.sum(key * leaving, 1), 0) + tl.sum(spanning, 0) * tl.load(decays + C - 1)
-            tl.store(d_decay + share, tl.cumsum(found, 0, reverse=True) + behind, mask=inside)
+            tl.store(d_decay + share, tl.cumsum(flow, 0, reverse=True) + behind, mask=inside)
     store_rows(d_q + place * DQS + head * DK, of_q, rows, inside, DQS, channel, BK)
     store_rows(d_k + place * DKS + head * DK, b[:, None] * own + others, rows, inside, DKS, channel, BK)
     of_beta = tl.sum(key * own, 1)

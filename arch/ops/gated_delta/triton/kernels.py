@@ -69,15 +69,15 @@ def inverse_of(
     [C / SUB, SUB, SUB]: of blocks of 1, 2, 4, .. rows, joined in pairs by M - M lower M, of which what joins a pair's
     blocks counts."""
     row, column = tl.arange(0, SUB)[None, :, None], tl.arange(0, SUB)[None, None, :]
-    found = tl.where(row == column, 1.0, 0.0) - tl.where(joins(row, column, 0), blocks, 0.0)
+    inverse = tl.where(row == column, 1.0, 0.0) - tl.where(joins(row, column, 0), blocks, 0.0)
     for level in tl.static_range(1, SUBLEVELS):
-        below = tl.dot(found, tl.where(joins(row, column, level), blocks, 0.0), input_precision="tf32x3")
-        found -= tl.dot(below, found, input_precision="tf32x3")
-    found = on_diagonal(found, C // SUB, SUB)
+        below = tl.dot(inverse, tl.where(joins(row, column, level), blocks, 0.0), input_precision="tf32x3")
+        inverse -= tl.dot(below, inverse, input_precision="tf32x3")
+    inverse = on_diagonal(inverse, C // SUB, SUB)
     for level in tl.static_range(SUBLEVELS, LEVELS):
-        below = finely(found, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT)
-        found -= finely(below, found, EXACT)
-    return found
+        below = finely(inverse, tl.where(joins(rows[:, None], rows[None, :], level), lower, 0.0), EXACT)
+        inverse -= finely(below, inverse, EXACT)
+    return inverse
 
 
 @triton.jit
@@ -308,8 +308,8 @@ def delta_run_back(
         y = tl.trans(chunk_tile(d_out, batch, row, head * DV + first, rows, T, OS, C, TILE, TMA))
         z = own_tile(through, index, 0, 0, C, C, C, C, TMA)
         x = own_tile(keys, index, 0, 0, C, DK, C, DK, TMA)
-        found = product(y, z, EXACT) + product(kept, tl.trans(x), EXACT)
-        store_own(solved, operand(found, EXACT), index, first, DV, C, TILE, TMA)
+        solution = product(y, z, EXACT) + product(kept, tl.trans(x), EXACT)
+        store_own(solved, operand(solution, EXACT), index, first, DV, C, TILE, TMA)
         if DECAY:
             b *= enter
             y = operand(y.to(tl.float32) * enter[None, :], EXACT)
@@ -319,5 +319,5 @@ def delta_run_back(
         x = chunk_tile(q, batch, row, head * DK, rows, T, QS, C, DK, TMA)
         state += product(y, x, EXACT)
         x = chunk_tile(k, batch, row, head * DK, rows, T, KS, C, DK, TMA)
-        state -= product(operand(found * b[None, :], EXACT), x, EXACT)
+        state -= product(operand(solution * b[None, :], EXACT), x, EXACT)
     tl.store(d_initial + bh * DK * DV + block, state)

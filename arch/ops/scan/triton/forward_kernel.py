@@ -78,20 +78,20 @@ def _join_complex(ar1, ai1, hr1, hi1, br1, bi1, sr1, si1, ar2, ai2, hr2, hi2, br
 def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.constexpr):
     """From the factors a and values h of W blocks [W, BD] and the state s before them: the state each block starts
     from, and the one behind all of them in every row."""
-    one, zero = tl.full(a_re.shape, 1.0, tl.float32), tl.zeros(a_re.shape, tl.float32)
+    ones, zeros = tl.full(a_re.shape, 1.0, tl.float32), tl.zeros(a_re.shape, tl.float32)
     last = tl.arange(0, W)[:, None] == W - 1
     if PARTS == 2:
         a_re, a_im, h_re, h_im, b_re, b_im, z_re, z_im = tl.associative_scan(
-            (a_re, a_im, h_re, h_im, one, zero, zero, zero), 0, _join_complex
+            (a_re, a_im, h_re, h_im, ones, zeros, zeros, zeros), 0, _join_complex
         )
         end_re, end_im = rotated(s_re, s_im, a_re, a_im, PARTS)
-        end_re = tl.sum(tl.where(last, end_re + h_re, 0.0), 0)[None, :] + zero
-        end_im = tl.sum(tl.where(last, end_im + h_im, 0.0), 0)[None, :] + zero
+        end_re = tl.sum(tl.where(last, end_re + h_re, 0.0), 0)[None, :] + zeros
+        end_im = tl.sum(tl.where(last, end_im + h_im, 0.0), 0)[None, :] + zeros
         s_re, s_im = rotated(s_re, s_im, b_re, b_im, PARTS)
         return s_re + z_re, s_im + z_im, end_re, end_im
     else:
-        a_re, h_re, b_re, z_re = tl.associative_scan((a_re, h_re, one, zero), 0, _join_real)
-        end = tl.sum(tl.where(last, a_re * s_re + h_re, 0.0), 0)[None, :] + zero
+        a_re, h_re, b_re, z_re = tl.associative_scan((a_re, h_re, ones, zeros), 0, _join_real)
+        end = tl.sum(tl.where(last, a_re * s_re + h_re, 0.0), 0)[None, :] + zeros
         start = b_re * s_re + z_re
         return start, start, end, end
 
@@ -120,12 +120,12 @@ def angle_of(theta, FAST: tl.constexpr):
 @triton.jit
 def constant_rotation(cos, sin, columns, inside, R: tl.constexpr):
     """cos and sin of a constant angle and of R times that angle, R a power of two."""
-    one = tl.load(cos + columns, mask=inside, other=1.0), tl.load(sin + columns, mask=inside, other=0.0)
-    re, im = one
+    cos, sin = tl.load(cos + columns, mask=inside, other=1.0), tl.load(sin + columns, mask=inside, other=0.0)
+    re, im = cos, sin
     for step in tl.static_range(10):
         if (1 << step) < R:
             re, im = re * re - im * im, 2 * re * im
-    return one[0], one[1], re, im
+    return cos, sin, re, im
 
 
 @triton.jit
