@@ -30,7 +30,7 @@ def ensure(
     path: Path,
     sets: Mapping[str, Path],
     force: bool = False,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """The record at `path` with all these sets (name: file or folder); what it lacks, or has of other data, is found
     and added. Sets that it has beside these stay.
@@ -48,7 +48,7 @@ def ensure(
         if not any(texts for _, texts in documents(name, place)):
             raise InputError(f"{name}: {place} holds no text; give another file")
     readers: dict[str, Reader] = {name: partial(documents, name, place) for name, place in todo.items()}
-    for name, overlap in overlaps(corpus, readers, tell).items():
+    for name, overlap in overlaps(corpus, readers, progress).items():
         record["sets"][name] = {"data": str(sets[name]), "data_hash": hashes[name]} | overlap
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record, kind="results")

@@ -198,7 +198,7 @@ def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
 
 
 def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
-    sources = dict.fromkeys(key for run in runs for one in run.evals for key in one if key.startswith(OF_SOURCE))
+    sources = dict.fromkeys(key for run in runs for row in run.evals for key in row if key.startswith(OF_SOURCE))
     columns = (*_EVAL_COLUMNS, *sources)
     frames = [
         _with_cost(pd.DataFrame(run.evals).reindex(columns=list(columns)), run.header)

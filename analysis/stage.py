@@ -150,12 +150,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
             **({"published": study.evaluation.published} if study.evaluation.published else {}),
         }
     )
-    from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
+    from analysis.figures.png import NO_BROWSER, NO_PACKAGE, has_browser, write_pictures
 
     manifest, is_drawn, missing = read_manifest(directory), False, None
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
         missing = manifest["no_pictures"]
-        is_drawn = missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found()
+        is_drawn = missing not in (NO_BROWSER, NO_PACKAGE) or not has_browser()
     if is_drawn and paper is None:
         return Reported(directory / "index.html", False, missing)
 

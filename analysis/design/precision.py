@@ -45,7 +45,7 @@ class Layout:
     swept: np.ndarray | None = None
     window: np.ndarray | None = None
 
-    def of_one_seed(self) -> tuple[Layout, np.ndarray]:
+    def first_runs(self) -> tuple[Layout, np.ndarray]:
         """The points of each size's first run, and how many times as many the size has [points]."""
         _, begins = np.unique(self.size, return_index=True)
         first = self.run == self.run[begins][self.size]
@@ -146,7 +146,7 @@ def missed(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, fl
     """The errors of a fit without noise: 0 in worlds of the fitted form, in others the cost of the form; nan where the
     fit does not identify them. noise: also of a sweep's runs, where the layout has a sweep; each world has one draw of
     the rates' errors."""
-    first, seeds = layout.of_one_seed()  # other seeds add weight, and without noise nothing else
+    first, seeds = layout.first_runs()  # other seeds add weight, and without noise nothing else
     losses = np.stack(
         [
             world.loss(first.n_params, first.n_tokens)

@@ -45,7 +45,7 @@ def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | N
     return None
 
 
-def browser_found() -> bool:
+def has_browser() -> bool:
     """Whether a browser that draws pictures, and kaleido, which calls it, are installed."""
     if find_spec("kaleido") is None:
         return False

@@ -169,7 +169,6 @@ def fit_with_surface(
         from analysis.fits.isoflop import fit_isoflop
 
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
-    one_each = points.n_runs == len(points)  # else the fit has of a run the mean of many points
     surface = fit_parametric(
         points,
         objective=options.objective,
@@ -177,7 +176,8 @@ def fit_with_surface(
         form=options.form or settings.form,
         n_replicates=options.n_replicates,
         seed=options.seed,
-        noise=None if noise is None else (noise.s if one_each else noise.of_runs, noise.df),
+        # of several points a run the fit has their mean
+        noise=None if noise is None else (noise.s if points.n_runs == len(points) else noise.of_runs, noise.df),
         progress=progress,
     )
     result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
@@ -189,17 +189,18 @@ def fit_with_surface(
 
 def _rehearsed(result: Fit, fit: ParametricFit) -> tuple[Prediction, ...]:
     """The predictions with what analysis.fits.rehearsal predicts of the same runs, and whether to believe it."""
+    predictions = result.predictions
     try:
         known = forecast(
             fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, delta=fit.delta, form=fit.form
         )
     except InputError as error:
         why = str(error)
-        return tuple(replace(one, rehearsed=Estimate(reason=why), rests_on=why) for one in result.predictions)
-    runs = [known.predict(one.n_params, one.n_tokens) for one in result.predictions]
+        return tuple(replace(prediction, rehearsed=Estimate(reason=why), rests_on=why) for prediction in predictions)
+    runs = [known.predict(prediction.n_params, prediction.n_tokens) for prediction in predictions]
     return tuple(
-        replace(one, rehearsed=run.loss, rests_on=run.sentence, claim=judge_loss(known, run, result))
-        for one, run in zip(result.predictions, runs, strict=True)
+        replace(prediction, rehearsed=run.loss, rests_on=run.sentence, claim=judge_loss(known, run, result))
+        for prediction, run in zip(predictions, runs, strict=True)
     )
 
 

@@ -58,8 +58,8 @@ class Cost:
         return np.diff(self.log_cost) / np.diff(self.log_n)
 
     def _piece(self, log_n: np.ndarray) -> np.ndarray:
-        found = np.searchsorted(self.log_n, log_n, side="right") - 1
-        return np.minimum(np.maximum(found, 0), len(self.log_n) - 2)  # np.clip takes longer than the search
+        piece = np.searchsorted(self.log_n, log_n, side="right") - 1
+        return np.minimum(np.maximum(piece, 0), len(self.log_n) - 2)  # np.clip takes longer than the search
 
 
 def six_nd() -> Cost:
@@ -119,7 +119,7 @@ def _merged(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _extended(log_n: np.ndarray, log_cost: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
     """With a knot more beyond an end whose piece is shorter than SPAN: the slope over SPAN or more goes on there."""
-    found_n, found_cost = [*log_n], [*log_cost]
+    knots, costs = [*log_n], [*log_cost]
     upper = max(int(np.searchsorted(log_n, log_n[-1] - np.log(SPAN) + SAME, side="right")) - 1, 0)
     lower = min(int(np.searchsorted(log_n, log_n[0] + np.log(SPAN) - SAME)), len(log_n) - 1)
     for end, other, step in ((len(log_n) - 1, upper, 1.0), (0, lower, -1.0)):
@@ -132,7 +132,7 @@ def _extended(log_n: np.ndarray, log_cost: np.ndarray, convention: str) -> tuple
                 "sizes (without the column of compute, C is 6 N D)"
             )
         if abs(end - other) > 1:
-            at = len(found_n) if step > 0 else 0
-            found_n.insert(at, log_n[end] + step)
-            found_cost.insert(at, log_cost[end] + step * growth)
-    return np.array(found_n), np.array(found_cost)
+            at = len(knots) if step > 0 else 0
+            knots.insert(at, log_n[end] + step)
+            costs.insert(at, log_cost[end] + step * growth)
+    return np.array(knots), np.array(costs)

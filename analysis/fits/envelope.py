@@ -139,7 +139,7 @@ def fit_envelope(
     curves = curves or Curves.of_points(points, noise)
     # an architecture's interval does not depend on its neighbours
     laws, part = envelope_laws(curves, settings, (settings.seed, *points.group.encode()))
-    sizes = near_as_one(curves.sizes, settings.near_sizes)
+    sizes = merge_near(curves.sizes, settings.near_sizes)
     if len(sizes) == 1:  # as while the first size of a study trains
         laws = (*laws[:2], Law(L_OPT, reason=ONE_SIZE))
     spans = [law.range for law in laws if law.range is not None]
@@ -189,7 +189,7 @@ def envelope_laws(
     """N_opt, D_opt and L(C), and what else the envelope says. settings: the points of the grid, which sizes count as
     one, how N_opt is found, whether points that say nothing about it are left out of its lines, and the replicates and
     level of intervals."""
-    sizes, noise = near_as_one(curves.sizes, settings.near_sizes), curves.noise
+    sizes, noise = merge_near(curves.sizes, settings.near_sizes), curves.noise
     log_c = np.linspace(math.log(curves.stretch[0]), math.log(curves.stretch[1]), settings.grid_points)
     full = extract(sizes, log_c)
     envelope = full if settings.censor else extract(sizes, log_c, censor=False)
@@ -308,11 +308,11 @@ def owner_at_ends(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> 
     return int(envelope.owner[0, 0]), int(envelope.owner[0, 1])
 
 
-def near_as_one(curves: Sequence[SizeCurve], factor: float) -> list[SizeCurve]:
+def merge_near(curves: Sequence[SizeCurve], factor: float) -> list[SizeCurve]:
     """`curves`, smallest first, with those of near sizes as one: at each compute the lowest loss among them, for the
     geometric means of their sizes and of their costs of a token. Where two such curves cross says little of the optimal
     size: noise, or another shape, moves the crossing by decades."""
-    return [_as_one(group) if len(group) > 1 else group[0] for group in _near_sizes(curves, factor)]
+    return [_merged(group) if len(group) > 1 else group[0] for group in _near_sizes(curves, factor)]
 
 
 def _near_sizes(curves: Sequence[SizeCurve], factor: float) -> list[list[SizeCurve]]:
@@ -326,7 +326,7 @@ def _near_sizes(curves: Sequence[SizeCurve], factor: float) -> list[list[SizeCur
     return groups
 
 
-def _as_one(curves: Sequence[SizeCurve]) -> SizeCurve:
+def _merged(curves: Sequence[SizeCurve]) -> SizeCurve:
     log_c = np.unique(np.concatenate([curve.log_c for curve in curves]))
     return SizeCurve(
         size=f"{curves[0].size} to {curves[-1].size}",
@@ -416,9 +416,9 @@ class Replicates:
 
     @classmethod
     def draw(cls, envelope: Envelope, noise: SeedNoise, settings: FitSettings, seed: Sequence[int]) -> Replicates:
-        shifts, of_one_s = _shifts(envelope.sizes, noise, settings.n_replicates, seed)
+        shifts, shifts_at_s = _shifts(envelope.sizes, noise, settings.n_replicates, seed)
         moved = extract(envelope.sizes, envelope.log_c, shifts, settings.censor)
-        return cls(shifts, moved, extract(envelope.sizes, envelope.log_c, of_one_s))
+        return cls(shifts, moved, extract(envelope.sizes, envelope.log_c, shifts_at_s))
 
 
 def _shifts(
@@ -630,13 +630,13 @@ def _loss_lines(envelope: Envelope, steps: Steps, replicates: Replicates) -> Lin
     there: what the shifts do to the corrected level, 2 fitted - mean, is the sum of (2 share_i - mean share_i) shift_i.
     """
 
-    def lines_of(one: Envelope) -> Lines:
-        kept = one.settled & steps.inside
-        return fit_lines(one.log_c, np.where(kept, one.log_loss - steps.excess, 0.0), kept)
+    def lines_of(envelope: Envelope) -> Lines:
+        kept = envelope.settled & steps.inside
+        return fit_lines(envelope.log_c, np.where(kept, envelope.log_loss - steps.excess, 0.0), kept)
 
-    def shares_of(one: Envelope) -> np.ndarray:
-        kept = one.settled & steps.inside
-        return np.asarray(one.owned(kept).sum(-1) / np.maximum(kept.sum(-1), 1)[:, None])
+    def shares_of(envelope: Envelope) -> np.ndarray:
+        kept = envelope.settled & steps.inside
+        return np.asarray(envelope.owned(kept).sum(-1) / np.maximum(kept.sum(-1), 1)[:, None])
 
     lines = lines_of(replicates.moved)
     slope, intercept, centre = lines_of(envelope)

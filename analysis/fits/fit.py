@@ -514,12 +514,11 @@ class Fit(Stored):
     def parameters(self) -> dict[str, Estimate]:
         """All that was estimated, by name: of the surface, exponents, and the optimum in the middle; without those that
         the fit does not know."""
-        found = dict(self.parametric.parameters) if self.parametric else {}
-        found |= {"a": self.a, "b": self.b, "L_exponent": self.law(L_OPT).exponent}
+        parameters = {"E": self.law(L_OPT).floor} | (self.parametric.parameters if self.parametric else {})
+        parameters |= {"a": self.a, "b": self.b, "L_exponent": self.law(L_OPT).exponent}
         if self.middle is not None:
-            found |= {name: self.middle.of(name) for name in QUANTITIES}
-        found = {"E": self.law(L_OPT).floor} | found
-        return {name: estimate for name, estimate in found.items() if estimate.value is not None}
+            parameters |= {name: self.middle.of(name) for name in QUANTITIES}
+        return {name: estimate for name, estimate in parameters.items() if estimate.value is not None}
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -528,11 +527,11 @@ class Fit(Stored):
         if self.parametric is not None:
             named += [(name, parameter.reason) for name, parameter in self.parametric.parameters.items()]
         named += [("a", self.a.reason), ("b", self.b.reason)]
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name, reason in named:
-            if reason and reason not in found.values():
-                found[name] = reason
-        return found
+            if reason and reason not in reasons.values():
+                reasons[name] = reason
+        return reasons
 
     def optimum(self, c: float) -> Optimum | None:
         """That of `optima` at C [FLOP], which is one that was asked for; None at others."""

@@ -412,26 +412,26 @@ class Joint:
         with np.errstate(over="ignore"):
             p, q = np.exp(a - alpha * data.x), np.exp(b - beta * data.y)
         loss = e + p + q
-        found = np.zeros((len(theta), self.k, loss.shape[1]))
+        slopes = np.zeros((len(theta), self.k, loss.shape[1]))
         at = np.arange(loss.shape[1])
         with np.errstate(invalid="ignore", divide="ignore"):
             p, q = p / loss, q / loss
-            found[:, 0 if self.n_e == 1 else self.group, at] = 1 / loss
+            slopes[:, 0 if self.n_e == 1 else self.group, at] = 1 / loss
         for i, value in enumerate((p, q, -p * data.x, -q * data.y)):
-            found[:, self.n_e + i * self.n_groups + self.group, at] = value
-        return loss, found
+            slopes[:, self.n_e + i * self.n_groups + self.group, at] = value
+        return loss, slopes
 
     def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(theta), self.k, self.k))
+        bend = np.zeros((len(theta), self.k, self.k))
         at, g = np.arange(loss.shape[1]), self.n_groups
         member = self.group[:, None] == np.arange(g)
         for i, z in ((0, data.x), (1, data.y)):
             first, exponent = self.n_e + i * g + np.arange(g), self.n_e + (2 + i) * g + np.arange(g)
             force = slopes[:, first[0] + self.group, at] * w
-            found[:, first, first] = force @ member
-            found[:, first, exponent] = found[:, exponent, first] = -(force * z) @ member
-            found[:, exponent, exponent] = (force * z * z) @ member
-        return found
+            bend[:, first, first] = force @ member
+            bend[:, first, exponent] = bend[:, exponent, first] = -(force * z) @ member
+            bend[:, exponent, exponent] = (force * z * z) @ member
+        return bend
 
 
 def present(theta: np.ndarray) -> np.ndarray:

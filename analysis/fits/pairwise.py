@@ -165,7 +165,7 @@ class Compared(Stored):
     def ranking(self, other: str, reference: str, reach: float) -> Claim | None:
         """Of two at so many times the end of the range; None where their laws do not tell."""
         c = reach * (self.main.range[1] if self.main else 0.0)
-        mine = {f"{one} {BETTER} than {two}" for one, two in ((other, reference), (reference, other))}
+        mine = {f"{first} {BETTER} than {second}" for first, second in ((other, reference), (reference, other))}
         return next((claim for claim in self.rankings if claim.what in mine and math.isclose(claim.c, c)), None)
 
     def pair(self, other: str, reference: str, loss: Comparison | None = None, beyond: bool = False) -> Pair:

@@ -217,7 +217,7 @@ class ParametricFit:
 
     @cached_property
     def surface(self) -> Surface:
-        return self.solution.surface.one()
+        return self.solution.surface.item()
 
     @property
     def points(self) -> Points:
@@ -263,9 +263,9 @@ class ParametricFit:
         """At C [FLOP]; why: an exponent is not identified, so N and D have no interval."""
 
         def at(name: str, reason: str) -> Estimate:
-            found = self.estimate(lambda surface: getattr(surface, name)(c, self.cost), level, reason)
+            estimate = self.estimate(lambda surface: getattr(surface, name)(c, self.cost), level, reason)
             # without a term of N (of D) the best N is 0 (infinite), or nan
-            return found if found.value is not None and found.value > 0 else Estimate(reason=reason)
+            return estimate if estimate.value is not None and estimate.value > 0 else Estimate(reason=reason)
 
         return Optimum(c, at("n_opt", why), at("d_opt", why), at("l_opt", ""))
 
@@ -302,7 +302,7 @@ def fit_parametric(
     if form_of(form).repeated:
         _check_repeats(kept)
     solution = fit_form(kept, kept.loss, weights, objective, form, delta=delta, every_start=True)
-    surface = solution.surface.one()
+    surface = solution.surface.item()
     jacobian = free_slopes(kept, form, surface, solution.at_bound[0])
     residual = np.log(kept.loss / surface.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     squared = weights * kept.loss**2 if objective == LEAST_SQUARES else weights

@@ -247,7 +247,7 @@ class Forecast:
 
     @property
     def surface(self) -> Surface:
-        return self.whole.surface.one()
+        return self.whole.surface.item()
 
     def lowest(self, which: int, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log of the lowest loss at C [m] FLOP by one of the laws, and its leverage."""
@@ -446,7 +446,7 @@ def rehearse_optimum(
     c = np.concatenate([np.geomspace(cut[i] * NEAREST, highest, AT) for i in reached] or [np.zeros(0)])
     slopes = form_of(form).slopes_of(surfaces, points.n_params, points.n_tokens, points.unique_tokens)
     covariances = _covariances(slopes, kept * weights, np.unique(points.run, return_inverse=True)[1])
-    whole = surfaces.one(len(below))
+    whole = surfaces.item(len(below))
 
     def leverage(surface: Surface, at: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         slopes = form_of(form).slopes_of_n_opt(surface, at, law)

@@ -57,7 +57,7 @@ def _above_the_others(points: Points) -> Stopped | None:
     solution = fit_form(kept, kept.loss, np.where(small, 0.0, rows.weights), LEAST_SQUARES)
     if solution.unidentified.any():
         return None
-    surface = solution.surface.one()
+    surface = solution.surface.item()
     off = np.log(kept.loss / surface.loss(kept.n_params, kept.n_tokens))
     jacobian = free_slopes(kept, PLAIN, surface, solution.at_bound[0])
     squared = (rows.weights * kept.loss**2)[~small]

@@ -73,12 +73,12 @@ def fit_study(
     runs, whole = table.runs[table.runs["arch"].notna()], WholeCurves.of(table, settings)
     noises, own = whole.noises(), whole.envelopes()
     curves = _curves(table) if approaches else {}
-    found = Fits((), ())
+    fitted = Fits((), ())
     if approaches:
         runs_of = Runs(curves, curves, False, own, settings)
-        found = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
+        fitted = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
     every = whole.points | dict(curves)
-    envelopes = {result.group: result for result in found.results if result.approach == ENVELOPE}
+    envelopes = {result.group: result for result in fitted.results if result.approach == ENVELOPE}
     alone = [
         fit_envelope(every[arch], curves_of, settings=whole.settings)
         for arch, curves_of in own.items()
@@ -101,16 +101,16 @@ def fit_study(
         },
         settings=settings,
         groups=tuple(_group(runs, arch, whole, own[arch], curves.get(arch)) for arch in own),
-        fits=(*found.results, *alone),
+        fits=(*fitted.results, *alone),
         # why curves have no envelope stands beside their architecture
-        not_fitted=tuple(failed for failed in found.failed if failed.approach != ENVELOPE or settings.is_of_ends),
+        not_fitted=tuple(failed for failed in fitted.failed if failed.approach != ENVELOPE or settings.is_of_ends),
         intervals=_intervals(noise, settings),
         seed_noise=noise,
         not_paired=tuple(whole.not_paired()),
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
         points=described(table, settings),
         comparisons=tuple(
-            compare_study(table, options_of(settings), seed_noise, fits=found.results) if approaches else ()
+            compare_study(table, options_of(settings), seed_noise, fits=fitted.results) if approaches else ()
         ),
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
@@ -166,13 +166,13 @@ class WholeCurves:
         """By group, what its envelope is fitted to, or why it has none."""
         runs = self.table.runs[self.table.runs["arch"].notna()]
         groups = list(dict.fromkeys(runs.loc[runs["left_out"] == "", "group"]))
-        noises, found = self.noises(), dict[str, Curves | str]()
+        noises, envelopes = self.noises(), dict[str, Curves | str]()
         for group in groups:
             reason = self._unusable(group, sum(arch_of(other) == arch_of(group) for other in groups) > 1)
-            found[group] = reason or Curves(
+            envelopes[group] = reason or Curves(
                 self.curves(group, self.settings.flops), self._stretch(group), noises.of(group)
             )
-        return found
+        return envelopes
 
     def _stretch(self, group: str) -> tuple[float, float]:
         """Its range of C: as stated under a convention of its own, the same points of the same runs."""
@@ -233,8 +233,8 @@ class WholeCurves:
     def not_paired(self) -> list[NotPaired]:
         """Of each size that has several runs, those that are no seeds of the others."""
         every = [(group, size) for group, sizes in self.sizes.items() for size in sizes]
-        found = [(group, str(size.points.size[size.row]), size.unpaired()) for group, size in every]
-        return [NotPaired(group, name, tuple(runs)) for group, name, runs in found if runs]
+        unpaired = [(group, str(size.points.size[size.row]), size.unpaired()) for group, size in every]
+        return [NotPaired(group, name, tuple(runs)) for group, name, runs in unpaired if runs]
 
 
 def _text_orders(runs: pd.DataFrame) -> list[str]:
@@ -266,8 +266,8 @@ def _verdicts(
 
 def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
     """Runs that no group is fitted to, and why."""
-    found = runs[runs["left_out"] != ""]
-    return [{"run_id": str(run), "why": str(why)} for run, why in zip(found["run_id"], found["left_out"], strict=True)]
+    rows = runs[runs["left_out"] != ""]
+    return [{"run_id": str(run), "why": str(why)} for run, why in zip(rows["run_id"], rows["left_out"], strict=True)]
 
 
 def _needed(settings: FitSettings) -> str:
@@ -318,8 +318,8 @@ def _sizes_of_ends(ends: Points) -> list[SizeOf]:
 
 def _skipped(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Runs of which rows or evaluations were left out because the run cannot have written them: how many, and why."""
-    found = runs[runs["skipped_rows"] > 0].to_dict("records")
-    return [{"run_id": str(row["run_id"]), "n": int(row["skipped_rows"]), "why": row["skipped_why"]} for row in found]
+    rows = runs[runs["skipped_rows"] > 0].to_dict("records")
+    return [{"run_id": str(row["run_id"]), "n": int(row["skipped_rows"]), "why": row["skipped_why"]} for row in rows]
 
 
 def _text(value: Any) -> str:

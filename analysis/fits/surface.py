@@ -59,7 +59,7 @@ class Surface:
     def column(self) -> Surface:
         return self.take((..., None))
 
-    def one(self, which: int = 0) -> Surface:
+    def item(self, which: int = 0) -> Surface:
         """One of r surfaces, its parameters as plain numbers."""
         values = (getattr(self, field.name) for field in fields(self))
         return Surface(*(None if value is None else float(value[which]) for value in values))

@@ -241,7 +241,7 @@ def _stable(what: str, whole: float, without: Sequence[tuple[str, float | None]]
         changes.append((abs(math.log(value / whole)), name))
     if not changes:
         return Check("stable", NOT_DONE, None, limit, "there is one size")
-    change = math.sqrt(sum(one**2 for one, _ in changes))
+    change = math.sqrt(sum(shift**2 for shift, _ in changes))
     by, most = f"a factor of {math.exp(change):.2f}", f"{limit:.2f}"
     if what != N_OPT:
         by, most = f"{math.expm1(change):.1%}", f"{limit - 1:.1%}"
@@ -253,7 +253,7 @@ def _of_surface(fit: ParametricFit) -> Evidence:
     groups = size_groups(fit.points)
     solution = fit.without([mine for _, mine in groups])
     without = [
-        (name, None if solution.unidentified[i] else _n_opt(solution.surface.one(i), fit.cost))
+        (name, None if solution.unidentified[i] else _n_opt(solution.surface.item(i), fit.cost))
         for i, (name, _) in enumerate(groups)
     ]
     law = _n_opt(fit.surface, fit.cost)

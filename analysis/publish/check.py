@@ -98,11 +98,11 @@ def _difference(stored: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     return f"differs: {len(wrong):,} of {len(names):,} values; {first}"
 
 
-def _apart(one: Any, other: Any) -> float:
+def _apart(stored: Any, made: Any) -> float:
     """How far two numbers are apart, as a share of the larger; infinitely, where they are no numbers."""
-    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in (one, other)):
+    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in (stored, made)):
         return math.inf
-    return abs(one - other) / max(abs(one), abs(other))
+    return abs(stored - made) / max(abs(stored), abs(made))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

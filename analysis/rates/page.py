@@ -108,12 +108,12 @@ def _noise(fit: RatesFit) -> str:
 
 def _slopes(fit: RatesFit) -> str:
     """Which slopes the architectures share, in a line."""
-    said = [
+    slopes = [
         f"{WORDS[term]} {'shared' if chance >= APART else 'of each its own'} (chance {chance:.2g} that they differ so "
         f"much where they are equal)"
         for term, chance in fit.alike.items()
     ]
-    return f"slopes in {'; in '.join(said)}"
+    return f"slopes in {'; in '.join(slopes)}"
 
 
 def _far(fit: RatesFit) -> list[str]:

@@ -116,7 +116,7 @@ def _power(quantity: str, exponent: Estimate) -> str:
     return f"{SYMBOLS[quantity]} ~ C<sup> {minus(exponent.value)}</sup>{ends}"
 
 
-def figure_one(
+def laws_figure(
     fits: StudyFits,
     tables: RunTable,
     bigram: float | None = None,

@@ -21,7 +21,7 @@ from analysis.forecast.outcome import ForecastRound
 from analysis.pages.html import render
 from analysis.report.accuracy import accuracy_section
 from analysis.report.comparison import comparison_sections, losses_table, study_lines, verdict_notes
-from analysis.report.figures import figure_one, tokens_figure, validation_figure
+from analysis.report.figures import laws_figure, tokens_figure, validation_figure
 from analysis.report.fit_figures import PROFILES, profiles_figure
 from analysis.report.forecast import forecast_lead, forecast_section, title_of
 from analysis.report.laws import envelope_section, laws_section
@@ -94,7 +94,7 @@ def page(study: Study, live: bool = False) -> Page:
 def sections_of(study: Study) -> Iterator[Section]:
     fits = study.fits
     summary, *laws = laws_of(fits, study.forecast)
-    figures = {"laws": partial(figure_one, fits, study.tables, study.bigram, [None])}
+    figures = {"laws": partial(laws_figure, fits, study.tables, study.bigram, [None])}
     # its notes are at the end of the page
     yield replace(summary, figures={} if is_of_variants(fits) else figures, notes=summary.notes[-1:])
     yield from laws
@@ -132,7 +132,7 @@ def _curves(study: Study) -> Section:
         draw = partial(profiles_figure, study.fits, study.tables)
         return Section("IsoFLOP profiles", figures={"profiles": draw}, notes=[PROFILES])
     figures = {
-        f"curves-{i}": partial(figure_one, study.fits, study.tables, study.bigram, [group.name])
+        f"curves-{i}": partial(laws_figure, study.fits, study.tables, study.bigram, [group.name])
         for i, group in enumerate(study.fits.groups, start=1)
     }
     figures["curves-tokens"] = partial(tokens_figure, study.fits, study.tables, study.bigram)

@@ -105,8 +105,8 @@ def shown_at(results: Sequence[Fit], asked: Sequence[float]) -> tuple[float, ...
 def title(groups: Mapping[str, Points], c: float, group: str = "") -> str:
     """What C is beside the largest that all groups reached. group: whose optimum it is ("": of each)."""
     points = list(groups.values())
-    low = max(float(one.flops.min()) for one in points) * (1 - SAME)
-    high = min(float(one.flops.max()) for one in points) * (1 + SAME)
+    low = max(float(part.flops.min()) for part in points) * (1 - SAME)
+    high = min(float(part.flops.max()) for part in points) * (1 + SAME)
     largest = "the largest of the points" if len(points) == 1 else "the largest that all groups reached"
     place = f"{count(c / high)} times {largest}"
     if c <= high:

@@ -17,7 +17,7 @@ from analysis import stage
 from analysis.contamination import FILE, ensure
 from analysis.fits.fit import L_OPT
 from analysis.fits.study_fits import read_fits
-from analysis.report.figures import figure_one, tokens_figure, validation_figure
+from analysis.report.figures import laws_figure, tokens_figure, validation_figure
 from analysis.report.laws import law_notes
 from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
@@ -224,12 +224,12 @@ def test_a_study_without_runs_has_a_report(empty: StudySpec, tmp_path: Path) -> 
     assert {path.name for path in (tmp_path / "paper").iterdir()} == {"one-column", "two-columns", "tables"}
 
 
-def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
+def test_laws_figure_marks_what_is_left_out(study: StudySpec) -> None:
     runs = [run.run_id for run in study.runs()]
     fits = stage.fit(study, study.runs()).fits
     tables = load_tables(study.directory, runs)
     without_verdicts = tuple(replace(fit, verdict=None) for fit in fits.fits)
-    figure = figure_one(replace(fits, fits=without_verdicts), tables, 2.5)  # the envelope leads
+    figure = laws_figure(replace(fits, fits=without_verdicts), tables, 2.5)  # the envelope leads
     axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
     assert len(axes) == 9
     assert {axis.title.text for axis in axes} == {"training compute C (FLOP, exact)"}
@@ -255,10 +255,10 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     )
 
 
-def test_losses_over_tokens_are_the_curves_of_figure_one(study: StudySpec) -> None:
+def test_losses_over_tokens_are_the_curves_of_laws_figure(study: StudySpec) -> None:
     fits = stage.fit(study, study.runs()).fits
     tables = load_tables(study.directory, [run.run_id for run in study.runs()])
-    figure, by_compute = tokens_figure(fits, tables, 2.5), figure_one(fits, tables, 2.5)
+    figure, by_compute = tokens_figure(fits, tables, 2.5), laws_figure(fits, tables, 2.5)
     assert figure is not None and tokens_figure(fits, replace(tables, curves=tables.curves[:0])) is None
     costs = tables.runs.set_index("run_id")["flops_per_token_exact"]
     drawn, expected = (
@@ -301,11 +301,11 @@ def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.
     assert analysis.figures.png.write_pictures({"a": figure}, tmp_path / "figures") == "no Chrome or Chromium found"
     assert not (tmp_path / "figures").exists()
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "gone"))
-    assert not analysis.figures.png.browser_found()
+    assert not analysis.figures.png.has_browser()
     monkeypatch.setattr(analysis.figures.png, "find_spec", lambda name: None)
     reason = analysis.figures.png.write_pictures({"a": figure}, tmp_path / "figures")
     assert reason is not None and "kaleido is not installed" in reason
-    assert not analysis.figures.png.browser_found()
+    assert not analysis.figures.png.has_browser()
 
 
 def test_pictures_are_written_where_a_browser_is(
@@ -373,7 +373,7 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(small: 
 
 def test_pictures_are_drawn_once_there_is_a_browser(empty: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:
     study, runs, there = empty, empty.runs(), list[str]()
-    monkeypatch.setattr(analysis.figures.png, "browser_found", lambda: bool(there))
+    monkeypatch.setattr(analysis.figures.png, "has_browser", lambda: bool(there))
     monkeypatch.setattr(
         analysis.figures.png,
         "write_pictures",

@@ -141,9 +141,9 @@ class Ruler(NamedTask):
         for length in self.chosen.lengths:
             key, scores = f"score@{length}", []
             for task in self._members:
-                if found := output["results"].get(f"{task}@{length}"):
-                    error = found["score_stderr,none"]  # a text where there is one prompt alone
-                    scores.append((found["score,none"], error if isinstance(error, float) else None))
+                if result := output["results"].get(f"{task}@{length}"):
+                    error = result["score_stderr,none"]  # a text where there is one prompt alone
+                    scores.append((result["score,none"], error if isinstance(error, float) else None))
                     by_task.setdefault(task, {}).update(zip((key, key + STDERR), scores[-1], strict=True))
             if scores:
                 means, errors = zip(*scores, strict=True)

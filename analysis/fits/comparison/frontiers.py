@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.fits.comparison.joint import Fitted, Together, draw, fit_paired, gather, p_value_of_one_e
+from analysis.fits.comparison.joint import Fitted, Together, draw, fit_paired, gather, p_value_of_shared_e
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.draws import quantiles
 from analysis.fits.pairwise import COMPUTE, Comparison, View, compared
@@ -22,7 +22,7 @@ from analysis.fits.surface import Surface
 from arch.amounts import flop
 from arch.errors import InputError
 
-ONE_E = 0.01  # p value below which architectures are given an E of their own; at 0.05 intervals hold 2% less often
+OWN_E = 0.01  # p value below which architectures are given an E of their own; at 0.05 intervals hold 2% less often
 MIN_FINE = 0.9  # share of draws that must have ended well; below, there is no interval
 N_PLACES = 4  # budgets inside the common range at which architectures are compared
 BEYOND = 10.0  # times the end of the common range: one more budget
@@ -43,7 +43,7 @@ class Frontiers:
 
     points: Together
     fitted: Fitted
-    p_one_e: float
+    p_shared_e: float
     surfaces: dict[str, Surface]
     costs: dict[str, Cost]
     spans: dict[str, tuple[float, float]]
@@ -109,12 +109,12 @@ def fit_frontiers(
             raise InputError(f"one comparison takes one {word}, there are {named}")
     points = gather(groups)
     free = fit_paired(points, shared=False, seed_noise=seed_noise)
-    p_one_e = p_value_of_one_e(points, free)
-    fitted = fit_paired(points, seed_noise=seed_noise) if p_one_e >= ONE_E else free
+    p_shared_e = p_value_of_shared_e(points, free)
+    fitted = fit_paired(points, seed_noise=seed_noise) if p_shared_e >= OWN_E else free
     surfaces, fine = draw(points, fitted, n_replicates, seed)
     costs = {group.group: cost_of(group) for group in groups}
     spans = {group.group: (float(group.flops.min()), float(group.flops.max())) for group in groups}
-    return Frontiers(points, fitted, p_one_e, surfaces, costs, spans, fine, level)
+    return Frontiers(points, fitted, p_shared_e, surfaces, costs, spans, fine, level)
 
 
 def fit_views(
@@ -153,7 +153,7 @@ def view_of(frontiers: Frontiers) -> View:
         beyond=None if floored else BEYOND * high,
         beyond_reason=NO_E_REASON if floored else "",
         shared_e=frontiers.fitted.shared,
-        p_shared_e=frontiers.p_one_e,
+        p_shared_e=frontiers.p_shared_e,
         compute=tuple(_for_the_same_loss(frontiers, pairs, budgets)),
     )
 

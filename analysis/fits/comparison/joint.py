@@ -222,7 +222,7 @@ def _degrees_of_freedom(points: Together, theta: np.ndarray, shared: bool, weigh
     return max(round(float(np.trace(seen)) ** 2 / squares), 1) if squares > 0 else 1
 
 
-def p_value_of_one_e(points: Together, free: Fitted) -> float:
+def p_value_of_shared_e(points: Together, free: Fitted) -> float:
     """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights. Of
     one point a run all weighted residuals are alike; of curves those of a run are not quite, since few runs tell its
     noise, and the whole sum is laid on the degrees of freedom of the runs (cautious: docs/research/comparisons.md)."""

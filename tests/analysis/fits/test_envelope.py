@@ -27,7 +27,7 @@ from analysis.fits.envelope import (
     fit_envelope,
     fit_lines,
     lower_hull,
-    near_as_one,
+    merge_near,
     refuted,
 )
 from analysis.fits.fit import L_OPT, N_OPT, Law
@@ -108,12 +108,12 @@ def test_near_sizes_are_the_best_of_them_at_each_compute() -> None:
     curves = [
         SizeCurve(f"{n:g}", n, 6 * n, 0.0, 2, np.array([1.0, 2.0]), np.log(values)) for n, values in losses.items()
     ]
-    near, other = near_as_one(curves, 1.1)
+    near, other = merge_near(curves, 1.1)
     assert np.exp(near.log_loss) == pytest.approx([3.9, 3.5]) and near.n_seeds == 2
     assert near.n_params == pytest.approx((1.05 * 1.09) ** (1 / 3) * 1e6, rel=1e-6)
     assert near.flops_per_token == pytest.approx(6 * near.n_params, rel=1e-6)
     assert near.size == "1e+06 to 1.09e+06" and other is curves[-1]
-    assert near_as_one(curves, 1.0) == curves
+    assert merge_near(curves, 1.0) == curves
 
 
 # The hull, and tables of other people

@@ -137,7 +137,7 @@ def resampled_points(s, misfit=0.0, n=1000, seed=0):
 def test_searches_from_a_fit_of_such_data_end_where_those_from_the_grid_do(form, objective, s, misfit):
     points, weights = resampled_points(s, misfit)
     kind = {"form": form, "objective": objective}
-    whole = fit_surfaces(*points, **kind, every_start=True).surface.one()
+    whole = fit_surfaces(*points, **kind, every_start=True).surface.item()
     far, near = fit_surfaces(*points, weights, **kind), fit_surfaces(*points, weights, **kind, near=whole)
     assert params(near.surface) == pytest.approx(params(far.surface), rel=1e-6)
     assert near.objective == pytest.approx(far.objective, rel=1e-9) and near.ended_well.all()
@@ -151,7 +151,7 @@ def test_searches_that_leave_the_fit_they_start_at_start_as_without_it():
     assert (params(near.surface) == params(far.surface)).all()
     log_n, log_d, _ = points
     flat, kind = (log_n, log_d, 2.0 + 400 * np.exp(-0.3 * log_n)), {"objective": LEAST_SQUARES}  # no term of D
-    whole = fit_surfaces(*flat, every_start=True, **kind).surface.one()
+    whole = fit_surfaces(*flat, every_start=True, **kind).surface.item()
     near = fit_surfaces(*flat, weights, near=whole, **kind)
     assert (params(near.surface) == params(fit_surfaces(*flat, weights, **kind).surface)).all()
 
@@ -174,7 +174,7 @@ def test_an_outer_exponent(objective):
     for gamma in (0.3, 1.0, 2.5):
         truth = Surface(1.7, 400 ** (1 / gamma), 410 ** (1 / gamma), 0.34 / gamma, 0.28 / gamma, gamma=gamma)
         options = {"objective": objective, "form": OUTER_EXPONENT}
-        fitted = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), **options).surface.one()
+        fitted = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), **options).surface.item()
         assert fitted.to_dict() | {"gamma": fitted.gamma} == pytest.approx(truth.to_dict() | {"gamma": gamma}, rel=1e-6)
         assert fitted.flops_to_reach(fitted.l_opt(1e21)) == pytest.approx(1e21)
     log_n, log_d, losses = noisy()
@@ -192,7 +192,7 @@ def test_an_outer_exponent(objective):
         ).sum()
 
     for i, loss in enumerate(losses[:3]):
-        surface = result.surface.one(i)
+        surface = result.surface.item(i)
         logs = np.log([surface.A, surface.B]) - np.array([surface.alpha, surface.beta]) * at
         theta = np.array([surface.E, *logs, surface.alpha, surface.beta, surface.gamma])
         assert value(theta, loss) == pytest.approx(result.objective[i], rel=1e-8)

@@ -12,7 +12,7 @@ from analysis.fits.fit import D_OPT, L_OPT, N_OPT
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import UnusedRun, fits_of
 from analysis.report.comparison import verdict_notes
-from analysis.report.figures import figure_one, law_of_figure
+from analysis.report.figures import law_of_figure, laws_figure
 from analysis.report.laws import law_notes, law_rows
 from analysis.report.methods import interval_text
 from analysis.report.runs import unused_lines
@@ -119,7 +119,7 @@ def test_one_size_has_no_law_of_the_lowest_loss(tmp_path: Path) -> None:
     assert not law.identified and law.exponent.value is None
     assert any("alpha, beta not identified: there is one size" in line for line in law_notes(fits))
     assert law_of_figure(fits, "tnl", L_OPT) == "not identified: there is one size"
-    assert figure_one(fits, tables).data and fits.verdicts[0].best in ("llama", "tnl")
+    assert laws_figure(fits, tables).data and fits.verdicts[0].best in ("llama", "tnl")
 
 
 def test_the_papers_way(tmp_path: Path) -> None:

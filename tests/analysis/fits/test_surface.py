@@ -67,7 +67,7 @@ def test_many_surfaces_at_once_are_each_alone():
     for name in ("n_opt", "d_opt", "l_opt"):
         together = getattr(many.column(), name)(c, BENT)
         assert together.shape == (4, 3)
-        assert together == pytest.approx(np.stack([getattr(many.one(i), name)(c, BENT) for i in range(4)]), rel=1e-12)
+        assert together == pytest.approx(np.stack([getattr(many.item(i), name)(c, BENT) for i in range(4)]), rel=1e-12)
     losses = many.column().l_opt(c, BENT)
     assert many.column().flops_to_reach(losses, BENT) == pytest.approx(np.tile(c, (4, 1)), rel=1e-9)
     for a, b in ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0)):  # without a term

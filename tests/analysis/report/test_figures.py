@@ -7,7 +7,7 @@ import pytest
 
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, NOTHING, Estimate, Fit, Law
 from analysis.fits.study_fits import StudyFits
-from analysis.report.figures import NOT_BELIEVED, DrawnLaw, _values, figure_one, law_of_figure
+from analysis.report.figures import NOT_BELIEVED, DrawnLaw, _values, law_of_figure, laws_figure
 from analysis.report.laws import drawn_law
 from analysis.run_table import RunTable
 from analysis.runs import _RUN_COLUMNS
@@ -33,7 +33,7 @@ def fits(*laws: Fit) -> StudyFits:
 
 def lines(fits: StudyFits, quantity: str) -> list:
     """The lines of TNL in the row of all architectures, in the panel of a quantity."""
-    figure = figure_one(fits, EMPTY, None, [None])
+    figure = laws_figure(fits, EMPTY, None, [None])
     axis = {L_OPT: "x", N_OPT: "x2", D_OPT: "x3"}[quantity]
     return [trace for trace in figure.data if trace.xaxis == axis and trace.name == "TNL"]
 
@@ -62,7 +62,7 @@ def test_laws_are_dashed_beyond_what_is_believed_and_bands_stay_inside_the_range
             assert dash not in drawn
         else:
             assert drawn[dash].x == computes and drawn[dash].y == tuple(c**0.6 for c in computes)
-    figure = figure_one(result, EMPTY, None, [None])
+    figure = laws_figure(result, EMPTY, None, [None])
     (band,) = [trace for trace in figure.data if trace.fill and trace.xaxis == "x2"]
     assert set(band.x) == set(COMPUTES[:3]) and max(band.y) == pytest.approx(2 * 1e14**0.6)
     assert len([line for line in lines(result, L_OPT) if line.showlegend]) == 1
@@ -97,5 +97,5 @@ def test_laws_of_the_envelope_that_are_not_believed_are_dashed_too_but_for_the_l
     ]
     result = study_of(fit_of("envelope", reach, laws=laws))
     assert [lines(result, name)[0].line.dash for name in (L_OPT, N_OPT)] == ["solid", dash]
-    names = [trace.name for trace in figure_one(result, EMPTY, None, [None]).data]
+    names = [trace.name for trace in laws_figure(result, EMPTY, None, [None]).data]
     assert (NOT_BELIEVED in names) is (dash == "dash")

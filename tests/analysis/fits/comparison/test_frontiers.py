@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.comparison.frontiers import fit_frontiers, fit_views, view_of
-from analysis.fits.comparison.joint import fit_paired, gather, p_value_of_one_e
+from analysis.fits.comparison.joint import fit_paired, gather, p_value_of_shared_e
 from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import (
     BETTER,
@@ -157,7 +157,7 @@ def test_what_cannot_be_compared_is_refused():
 
 def p_values(other, n_studies, drawn=study, noise=NOISE):
     data = (gather(drawn([ONE, other], *noise, seed)) for seed in range(n_studies))
-    return np.array([p_value_of_one_e(one, fit_paired(one, shared=False)) for one in data])
+    return np.array([p_value_of_shared_e(one, fit_paired(one, shared=False)) for one in data])
 
 
 OTHER_TEXT = replace(NEAR, E=NEAR.E + 0.15)
