@@ -99,10 +99,10 @@ def forecast(below: Points, above: Points, rule: Rule = rehearsal.RULE) -> Predi
     return _losses_of(rehearsal.forecast(below, rule=rule), above)
 
 
-def _losses_of(found: rehearsal.Forecast, above: Points) -> Predicted:
-    predicted = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
-    losses = np.array([one.loss.value for one in predicted], dtype=float)
-    return losses, np.log(np.array([one.loss.high for one in predicted], dtype=float) / losses)
+def _losses_of(forecast: rehearsal.Forecast, above: Points) -> Predicted:
+    predicted = [forecast.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
+    losses = np.array([prediction.loss.value for prediction in predicted], dtype=float)
+    return losses, np.log(np.array([prediction.loss.high for prediction in predicted], dtype=float) / losses)
 
 
 def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
@@ -237,12 +237,12 @@ def units(
             if not mine.any():
                 continue
             e = error[mine]
-            one = Unit(method, *where, float(low.flops.max()), middle, name, len(e), _rms(e), float(e.mean()))
+            unit = Unit(method, *where, float(low.flops.max()), middle, name, len(e), _rms(e), float(e.mean()))
             if (known := np.isfinite(half[mine])).any():
                 e, w = e[known], half[mine][known]
                 missed = np.maximum(np.abs(e) - w, 0)
-                one = replace(
-                    one,
+                unit = replace(
+                    unit,
                     n_intervals=len(e),
                     error_of_known=_rms(e),
                     half_width=_rms(w),
@@ -250,7 +250,7 @@ def units(
                     held=float((missed == 0).mean()),
                     score=float((2 * w + 2 / (1 - LEVEL) * missed).mean()),
                 )
-            result.append(one)
+            result.append(unit)
     return result
 
 
@@ -258,9 +258,9 @@ def _rms(values: np.ndarray) -> float:
     return float(np.sqrt((values**2).mean()))
 
 
-def measured(found: dict[tuple[str, str], Points], most: int, python: str | None) -> tuple[list[Unit], dict[str, str]]:
+def measured(groups: dict[tuple[str, str], Points], most: int, python: str | None) -> tuple[list[Unit], dict[str, str]]:
     """The units of every method, and why a method has none."""
-    cases = [(where, *split) for where, points in found.items() for split in splits(points, most)]
+    cases = [(where, *split) for where, points in groups.items() for split in splits(points, most)]
     rows: list[Unit] = []
     absent: dict[str, str] = {}
     for method, (predict, of_runs) in METHODS.items():
@@ -271,7 +271,7 @@ def measured(found: dict[tuple[str, str], Points], most: int, python: str | None
             except InputError as error:
                 absent[method] = str(error)
                 continue
-            rows += units(method, where, low, high, predicted, _targets(low, high, found[where], of_runs))
+            rows += units(method, where, low, high, predicted, _targets(low, high, groups[where], of_runs))
         if len(rows) > before:
             absent.pop(method, None)
     answers = peers(python, [low for _, low, _ in cases], 1) if python else {}
@@ -280,12 +280,12 @@ def measured(found: dict[tuple[str, str], Points], most: int, python: str | None
         if isinstance(answer, str):
             absent[package] = answer
             continue
-        for (where, low, high), one in zip(cases, answer, strict=True):
-            if "failed" not in one and all(math.isfinite(one["params"][name]) for name in PARAMS):
+        for (where, low, high), fit in zip(cases, answer, strict=True):
+            if "failed" not in fit and all(math.isfinite(fit["params"][name]) for name in PARAMS):
                 loss = np.asarray(
-                    Surface(**{name: one["params"][name] for name in PARAMS}).loss(high.n_params, high.n_tokens)
+                    Surface(**{name: fit["params"][name] for name in PARAMS}).loss(high.n_params, high.n_tokens)
                 )
-                rows += units(package, where, low, high, _none(loss), _targets(low, high, found[where], True))
+                rows += units(package, where, low, high, _none(loss), _targets(low, high, groups[where], True))
     return rows, absent
 
 
@@ -298,7 +298,7 @@ def _targets(low: Points, high: Points, every: Points, of_runs: bool) -> dict[st
 def median_errors(rows: Sequence[Unit], target: str, method: str) -> dict[str, float]:
     """By table, the median error of a method's units."""
     mine = [row for row in rows if row.target == target and row.method == method]
-    return {t: float(np.median([one.error for one in mine if one.table == t])) for t in sorted({o.table for o in mine})}
+    return {t: float(np.median([row.error for row in mine if row.table == t])) for t in sorted({o.table for o in mine})}
 
 
 def geometric(values: Sequence[float]) -> float:
@@ -331,7 +331,7 @@ def summary(rows: Sequence[Unit], absent: dict[str, str]) -> list[str]:
 
 def intervals(known: Sequence[Unit]) -> str:
     """How intervals held, in units: a unit holds where its errors are, root mean square, within their half-widths."""
-    z = np.array([one.in_half_widths for one in known])
+    z = np.array([o.in_half_widths for o in known])
     width, error = (float(np.median([getattr(o, name) for o in known])) for name in ("half_width", "error_of_known"))
     return (
         f"hold {(z <= 1).mean():.0%} of {len(z)}, {(z > 2).sum()} missed by twice, +-{width:.1%} "
@@ -339,18 +339,18 @@ def intervals(known: Sequence[Unit]) -> str:
     )
 
 
-def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
+def constants(groups: dict[tuple[str, str], Points], most: int) -> list[str]:
     """Each table by the rule that the other tables choose: of LOSSES the least error, then of POWERS of the number of
     runs the least score of the intervals."""
-    cases = [(where, *split) for where, points in found.items() for split in splits(points, most)]
-    names = sorted({where[0] for where in found})
+    cases = [(where, *split) for where, points in groups.items() for split in splits(points, most)]
+    names = sorted({where[0] for where in groups})
     fitted = {rule: [rehearsal.forecast(low, rule=rule) for _, low, _ in cases] for rule in LOSSES}
 
     def of(rule: Rule, losses: Rule) -> list[Unit]:
         rows: list[Unit] = []
-        for (where, low, high), one in zip(cases, fitted[losses], strict=True):
-            predicted = _losses_of(_with(one, rule), high)
-            rows += units(OURS, where, low, high, predicted, _targets(low, high, found[where], True))
+        for (where, low, high), forecast in zip(cases, fitted[losses], strict=True):
+            predicted = _losses_of(_with(forecast, rule), high)
+            rows += units(OURS, where, low, high, predicted, _targets(low, high, groups[where], True))
         return rows
 
     errors = {rule: [median_errors(of(rule, rule), target, OURS) for target in (LOWEST, RUNS)] for rule in LOSSES}
@@ -364,14 +364,14 @@ def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
         chosen += [row for row in rows[rule] if row.table == left_out]
         lines.append(f"without {left_out:20} {rule}")
     lowest, runs = (geometric(list(median_errors(chosen, target, OURS).values())) for target in (LOWEST, RUNS))
-    known = [one for one in chosen if one.target == RUNS and one.n_intervals]
+    known = [row for row in chosen if row.target == RUNS and row.n_intervals]
     lines.append(f"each table by the others' rule: lowest {lowest:.2%}, runs {runs:.2%}; {intervals(known)}")
     return lines
 
 
-def _with(found: rehearsal.Forecast, rule: Rule) -> rehearsal.Forecast:
-    within, beyond = (replace(one, rule=rule) for one in (found.within, found.beyond))
-    return replace(found, within=within, beyond=beyond)
+def _with(forecast: rehearsal.Forecast, rule: Rule) -> rehearsal.Forecast:
+    within, beyond = (replace(part, rule=rule) for part in (forecast.within, forecast.beyond))
+    return replace(forecast, within=within, beyond=beyond)
 
 
 def _over(names: Sequence[str], values: Sequence[dict[str, float]]) -> float:
@@ -381,7 +381,7 @@ def _over(names: Sequence[str], values: Sequence[dict[str, float]]) -> float:
 def _scores(rows: Sequence[Unit]) -> dict[str, float]:
     """By table, the mean score of intervals."""
     known = [row for row in rows if row.n_intervals and row.target == RUNS]
-    return {t: float(np.mean([one.score for one in known if one.table == t])) for t in {one.table for one in known}}
+    return {t: float(np.mean([row.score for row in known if row.table == t])) for t in {row.table for row in known}}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -193,13 +193,13 @@ def _lowest(world: World, c: float) -> float:
 def table(computed: list[Claimed]) -> list[str]:
     """A line a design, claim and reach: of right claims that are promised and of wrong ones, how many are believed."""
     lines = [f"{'design':10} {'claim':15} {'reach':>5} {'right, believed':>15} {'wrong, believed':>15}"]
-    cells_of = sorted({(one.design, one.what, one.reach) for one in computed if one.reach in REACHES})
+    cells_of = sorted({(claim.design, claim.what, claim.reach) for claim in computed if claim.reach in REACHES})
     for design, what, reach in cells_of:
-        mine = [one for one in computed if (one.design, one.what, one.reach) == (design, what, reach)]
-        right = [one for one in mine if one.right and one.promised]
+        mine = [claim for claim in computed if (claim.design, claim.what, claim.reach) == (design, what, reach)]
+        right = [claim for claim in mine if claim.right and claim.promised]
         cells = (
-            f"{sum(one.believed for one in some)} of {len(some)}"
-            for some in (right, [one for one in mine if not one.right])
+            f"{sum(claim.believed for claim in some)} of {len(some)}"
+            for some in (right, [claim for claim in mine if not claim.right])
         )
         lines.append(f"{design:10} {what:15} {reach:5g} " + " ".join(f"{cell:>15}" for cell in cells))
     return lines
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(options.processes) as pool:
         computed = [claim for made in pool.map(_claims, studies, chunksize=5) for claim in made]
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in computed]), encoding="utf-8")
+        options.json.write_text(json.dumps([asdict(claim) for claim in computed]), encoding="utf-8")
     print("\n".join(table(computed)))
 
 

@@ -252,7 +252,7 @@ def prepare(
         if bundled:
             manifest = _as_bundled(bundled, manifest["fingerprint"])
         seal_directory(work.files, directory, manifest, kind="corpus")
-        write_record(settings, directory, reading.files.found())
+        write_record(settings, directory, reading.files.texts())
     corpus = open_corpus(directory)
     corpus.damaged = damaged
     return corpus
@@ -342,7 +342,7 @@ def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]
         check_source(stream.source)
     theirs, ours = manifest["settings"]["source"], settings.to_dict()["source"]
     reading = read_again(settings, directory.parent)
-    texts = reading.files.found()
+    texts = reading.files.texts()
     if reading.text_hash != manifest["text_sha256"]:
         difference = f" ({words})" if (words := differing(directory, texts)) else ""
         what = f"it was made of {shown_source(theirs)}, and {shown_source(ours)} holds another{difference}"

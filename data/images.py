@@ -34,7 +34,7 @@ LAYOUT = (
 )
 
 
-class Found(NamedTuple):
+class Images(NamedTuple):
     """A folder of images that is there; classes: the names of its folders, in the order of their numbers."""
 
     folder: Path
@@ -54,7 +54,7 @@ class ImageFolder:
         n_classes, size = map(int, numbers)
         return Facts(n_classes, vocab_size=256, max_length=3 * size**2, image=(size, size, 3), encoded=True)
 
-    def find(self, text: str) -> Found:
+    def find(self, text: str) -> Images:
         """Raises InputError where the folder is not there, or has other classes."""
         n_classes, name = self.facts_of(text).n_classes, text.rsplit(":", 2)[0]
         folder = Path(name).expanduser()
@@ -67,30 +67,30 @@ class ImageFolder:
         if len(train) != n_classes or train != val:
             counts = f"train and val have folders of {len(train)} and {len(val)} classes, not the same {n_classes}"
             raise InputError(f"corpus.source: {name}: {counts}; name {LAYOUT}")
-        return Found(folder, train)
+        return Images(folder, train)
 
     def write(self, source: str, directory: Path, progress: Progress) -> LabelledSet:
         """Make the set that `source` names. Raises InputError where files are missing, or are no images."""
         text = source.partition(":")[2]
-        found, facts = self.find(text), self.facts_of(text)
-        train, val = (_files(found, split) for split in ("train", "val"))
+        images, facts = self.find(text), self.facts_of(text)
+        train, val = (_files(images, split) for split in ("train", "val"))
         held_out = slice(HELD_OUT - 1, None, HELD_OUT)
         kept = [file for i, file in enumerate(train) if i % HELD_OUT != HELD_OUT - 1]
         splits = {}
         for split, files in zip(SPLITS, (kept, train[held_out], val), strict=True):
             if not files:
-                raise InputError(f"corpus.source: {found.folder}: too few images for a {split} split; name {LAYOUT}")
+                raise InputError(f"corpus.source: {images.folder}: too few images for a {split} split; name {LAYOUT}")
             splits[split] = _packed(files, directory.parent, progress)
         return write_set(directory, facts, splits, {"source": source})
 
 
-def _files(found: Found, split: str) -> list[tuple[Path, int]]:
+def _files(images: Images, split: str) -> list[tuple[Path, int]]:
     """The images of a folder `split`, and the class of each."""
-    with reading(f"corpus.source: {found.folder / split}"):
+    with reading(f"corpus.source: {images.folder / split}"):
         return [
             (path, label)
-            for label, name in enumerate(found.classes)
-            for path in sorted((found.folder / split / name).iterdir())
+            for label, name in enumerate(images.classes)
+            for path in sorted((images.folder / split / name).iterdir())
             if path.suffix.lower() in SUFFIXES
         ]
 

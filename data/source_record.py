@@ -32,7 +32,7 @@ class FileTexts:
     """The hash of every file's text while documents are read, in their order."""
 
     def __init__(self) -> None:
-        self._found: Texts = {}
+        self._texts: Texts = {}
         self._file, self._hash = "", hashlib.sha256()
 
     def add(self, stream: str, doc_id: str, digest: bytes) -> None:
@@ -44,15 +44,15 @@ class FileTexts:
         self._hash.update(digest)
 
     def _finish(self) -> None:
-        if self._file and len(self._found) <= MOST_FILES:
-            before = self._found.get(self._file, "")  # files of one name in two folders
-            self._found[self._file] = hashlib.sha256(before.encode() + self._hash.digest()).hexdigest()[:16]
+        if self._file and len(self._texts) <= MOST_FILES:
+            before = self._texts.get(self._file, "")  # files of one name in two folders
+            self._texts[self._file] = hashlib.sha256(before.encode() + self._hash.digest()).hexdigest()[:16]
         self._hash = hashlib.sha256()
 
-    def found(self) -> Texts:
+    def texts(self) -> Texts:
         self._finish()
         self._file = ""
-        return dict(self._found)
+        return dict(self._texts)
 
 
 def write_record(settings: CorpusSettings, directory: Path, texts: Texts) -> None:

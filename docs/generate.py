@@ -43,8 +43,8 @@ def page(path: Path) -> str:
         "study-forecast": study.forecast,
     }
 
-    def generated(found: re.Match[str]) -> str:
-        return f"<!-- generated: {found['name']} -->\n\n{parts[found['name']]()}\n\n<!-- end -->"
+    def generated(match: re.Match[str]) -> str:
+        return f"<!-- generated: {match['name']} -->\n\n{parts[match['name']]()}\n\n<!-- end -->"
 
     with patch.dict(ARCHITECTURES):  # a study registers its hybrids, which no other page knows
         return GENERATED.sub(generated, path.read_text(encoding="utf-8"))

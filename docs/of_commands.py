@@ -28,21 +28,21 @@ def flops_commands() -> str:
     return "\n\n".join(_commands(typer.main.get_command(app), "flops"))
 
 
-def _commands(command: Any, words: str) -> Iterator[str]:
+def _commands(group: Any, words: str) -> Iterator[str]:
     """A part for each command below a group, hidden ones left out."""
-    for name, one in sorted(command.commands.items()):
-        if one.hidden:
+    for name, command in sorted(group.commands.items()):
+        if command.hidden:
             continue
-        if hasattr(one, "commands"):
-            yield from _commands(one, f"{words} {name}")
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{words} {name}")
             continue
-        arguments = [p for p in one.params if p.param_type_name == "argument"]
-        options = [p for p in one.params if p.param_type_name == "option"]
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option"]
         places = [_name(p) if p.required else f"[{_name(p)}]" for p in arguments]
         usage = " ".join([words, name, *places, *(["[OPTIONS]"] if options else [])])
         rows = [[f"`{_name(p)}`", "required" if p.required else "", p.help or ""] for p in arguments]
         rows += [[f"`{_spelt(p)}{_value(p)}`", _default(p), p.help or ""] for p in options]
-        yield f"### {words} {name}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
+        yield f"### {words} {name}\n\n    {usage}\n\n{_joined(command.help or '')}\n\n{table(HEADS, rows)}"
 
 
 def _joined(text: str) -> str:
@@ -78,7 +78,7 @@ def _default(option: Any) -> str:
     return f"`{option.default}`"
 
 
-class _Found(Exception):
+class _Stopped(Exception):
     """Carries the parser of a command that was about to read its command line."""
 
 
@@ -87,13 +87,13 @@ def parser_of(main: Callable[[list[str] | None], Any], arguments: list[str]) -> 
     from arch.arguments import Parser
 
     def stop(self: Parser, *_: Any, **__: Any) -> Any:
-        raise _Found(self)
+        raise _Stopped(self)
 
     try:
         with patch.object(Parser, "parse_args", stop):
             main(arguments)
-    except _Found as found:
-        parser: argparse.ArgumentParser = found.args[0]
+    except _Stopped as stopped:
+        parser: argparse.ArgumentParser = stopped.args[0]
         return parser
     raise AssertionError(f"{main.__module__}.main reads no command line by arch.arguments.Parser")
 

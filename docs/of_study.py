@@ -43,11 +43,11 @@ def summary() -> str:
 def _larger_runs(arch: str) -> dict[str, str]:
     """What each round predicted and measured."""
     cells = {}
-    for one in _forecast():
-        pairs = zip(forecast_rows(one), one.outcomes, strict=True)
+    for round_ in _forecast():
+        pairs = zip(forecast_rows(round_), round_.outcomes, strict=True)
         seeds = [row for row, outcome in pairs if outcome.run.arch == arch]
         measured = ", ".join(row["measured"] for row in seeds)
-        cells[f"round {one.number}: predicted, measured"] = f"{seeds[0]['predicted']}: {measured}"
+        cells[f"round {round_.number}: predicted, measured"] = f"{seeds[0]['predicted']}: {measured}"
     return cells
 
 
@@ -82,13 +82,13 @@ def counts() -> str:
     rows = []
     for other in others:
         each = comparison.pair(other, best).compute.items()
-        rows.append({"": name_of(other)} | {way: times_cell(one) for way, one in each})
+        rows.append({"": name_of(other)} | {way: times_cell(ratio) for way, ratio in each})
     return table(rows)
 
 
 def forecast() -> str:
     """What is predicted of the larger runs, and what was measured of those that are trained."""
-    return table([row for one in _forecast() for row in forecast_rows(one)])
+    return table([row for round_ in _forecast() for row in forecast_rows(round_)])
 
 
 def _minima(fits: StudyFits) -> dict[str, list[tuple[float, float, float]]]:
@@ -96,9 +96,9 @@ def _minima(fits: StudyFits) -> dict[str, list[tuple[float, float, float]]]:
     smallest budget first."""
     by_arch = {
         law.group: sorted(
-            (one.c, one.loss, one.n_params)
-            for one in law.isoflop.used
-            if one.loss is not None and one.n_params is not None
+            (minimum.c, minimum.loss, minimum.n_params)
+            for minimum in law.isoflop.used
+            if minimum.loss is not None and minimum.n_params is not None
         )
         for law in fits.laws
         if law.isoflop is not None

@@ -84,10 +84,10 @@ class Ladder:
         for what, value in (("from", self.start), ("to", self.end)):
             if not LEAST <= value <= MOST:
                 raise InputError(f"{what}: {value:g} parameters: write {LEAST:g} to {MOST:g}")
-        is_one = self.count == 1 and self.start == self.end
-        if not self.start < self.end and not is_one:
+        is_single = self.count == 1 and self.start == self.end
+        if not self.start < self.end and not is_single:
             raise InputError(f"from: {amounts.count(self.start)} is not below to: {amounts.count(self.end)}")
-        if not 2 <= self.count <= MOST_SIZES and not is_one:
+        if not 2 <= self.count <= MOST_SIZES and not is_single:
             raise InputError(f"count: {counted(self.count, 'size')}: write 2 to {MOST_SIZES}")
         if self.match not in MATCHES:
             raise InputError(f"match: must be {' or '.join(MATCHES)}, not {self.match!r}")
@@ -224,10 +224,10 @@ def _by_ffn(
     misses = []
     for shape in shapes if len(layers) > 1 else shapes[:1]:
         for step in (ffn_step(shape["d_model"]), *([FINE_FFN] if shape["d_model"] < FINE_BELOW else [])):
-            found = _closest_ffn(arch, shape, step, goal, measure, options)
-            if abs(found[0].deviation) <= limit:
-                return found
-        misses.append(found)
+            closest = _closest_ffn(arch, shape, step, goal, measure, options)
+            if abs(closest[0].deviation) <= limit:
+                return closest
+        misses.append(closest)
     return misses[0]
 
 

@@ -46,7 +46,7 @@ class Files:
     """Files as one source."""
 
     files: list[SourceFile]
-    found_versions: dict[str, Any] = field(default_factory=dict)
+    software: dict[str, Any] = field(default_factory=dict)
 
     def sizes(self, unpack: int = 0) -> list[int] | None:
         """unpack: so many bytes of compressed files, as they are stored, may be decompressed to know theirs."""
@@ -82,7 +82,7 @@ class Files:
                 return
 
     def versions(self) -> dict[str, Any]:
-        return self.found_versions
+        return self.software
 
     def is_at_hand(self) -> bool:
         return True

@@ -17,5 +17,4 @@ LAYOUTS = {  # by the end of the path that a study names
 def layout(path: str) -> str:
     """How the published set at `path`, or in its folder, is laid out, after "; "; "" for others."""
     ends = (path.rstrip("/"), path.rpartition("/")[0])
-    found = [text for name, text in LAYOUTS.items() if any(f"/{end}".endswith(f"/{name}") for end in ends)]
-    return "".join(f"; {text}" for text in found)
+    return "".join(f"; {text}" for name, text in LAYOUTS.items() if any(f"/{end}".endswith(f"/{name}") for end in ends))

@@ -20,7 +20,7 @@ n^(1/zipf) facts for the first time, and so much, in facts, is the excess entrop
 
 **Above it.** Who knows the facts of the keys in a set S loses ln 16 FACT nats a word for each key outside it, times its
 probability. With the n most frequent keys that is ~ n^-(zipf - 1); with all keys of n words that were read, as Hutter
-("Learning curve theory", 2021) has it, sum p (1 - p)^n ~ n^-(1 - 1/zipf): `untold` sums it.
+("Learning curve theory", 2021) has it, sum p (1 - p)^n ~ n^-(1 - 1/zipf): `excess_loss` sums it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FACTS = 16  # different letters of facts
 ENDS = 256  # words of a document, in the mean
 STEP_BITS = 10  # r is a multiple of 2^-10
 DRAWN = 4096  # letters drawn at a time
-LONGEST = 24  # distinct keys of `untold`
+LONGEST = 24  # distinct keys of `excess_loss`
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PowerLaw:
     def bytes_per_word(self) -> float:
         return 1 / (1 - self.follow / (1 << STEP_BITS)) + FACT
 
-    def untold(self, n_words: float) -> float:
+    def excess_loss(self, n_words: float) -> float:
         """Nats per word that who has read `n_words` words, and remembers every fact, lacks in the mean: FACT ln 16
         sum p (1 - p)^n over all keys, here e^(-pn) for (1 - p)^n. Keys of the same letters in another order are equally
         probable; keys longer than LONGEST letters count as unread."""

@@ -9,9 +9,9 @@ from ..registry import register, register_family
 
 def register_all() -> None:
     """Register the costs of this package's architectures, as a plugin's module registers its own."""
-    for found in iter_modules(__path__):
-        module = import_module(f"{__name__}.{found.name}")
+    for info in iter_modules(__path__):
+        module = import_module(f"{__name__}.{info.name}")
         if hasattr(module, "entry"):
-            register_family(found.name, module.entry)
+            register_family(info.name, module.entry)
         else:
-            register(found.name, module.ENTRY)
+            register(info.name, module.ENTRY)

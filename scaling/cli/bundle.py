@@ -121,7 +121,7 @@ def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1
         index = Index(study.name, f"{STUDY}/{Path(study.path).name}", runs, {})
         try:
             with Passing(request.stream) as passing:
-                written = write_bundle(to, index, members, partial(passing.tell_bytes, "bundle"))
+                written = write_bundle(to, index, members, partial(passing.show_bytes, "bundle"))
         except OSError as error:
             raise _no_space(error, to) from None
     return {
@@ -278,7 +278,7 @@ def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, 
     try:
         with study_lock(home), Passing(stream) as passing:
             clean_unfinished(home)
-            merge = merge_bundles(home, files, partial(passing.tell_bytes, "verified and unpacked"))
+            merge = merge_bundles(home, files, partial(passing.show_bytes, "verified and unpacked"))
             notes = [*merge.kept, *_tables(home, max(indexes, key=lambda index: len(index.runs)))]
     except OSError as error:
         raise _no_space(error, home) from None

@@ -18,7 +18,7 @@ from data.vocabulary import IDS
 
 from ..rundir.find_checkpoint import find_checkpoint
 from ..rundir.saved import Checkpoint
-from .options import AsJson, DryRun, print_json, tell
+from .options import AsJson, DryRun, notify, print_json
 
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
@@ -126,7 +126,7 @@ def export(
 
 def _language_model(path: Path, plugin: list[str] | None) -> Checkpoint:
     """The checkpoint at a path. Raises InputError where there is none, and for a classifier's, which reads no text."""
-    saved = find_checkpoint(path, tell, plugin)
+    saved = find_checkpoint(path, notify, plugin)
     if (saved.manifest.get("tokenizer") or {}).get("name") == IDS:
         raise InputError(f"{saved.path}: is a classifier, which reads rows of ids: give a language model's checkpoint")
     return saved

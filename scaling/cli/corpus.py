@@ -43,7 +43,7 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
 
             def progress(done: int, total: int | None, message: str) -> None:
                 share = f"{done / total:.0%}" if total else byte_size(done)
-                passing.tell(f"corpus: {share} read, {message}")
+                passing.show(f"corpus: {share} read, {message}")
 
             corpus = prepare(settings, request.corpus_directory, progress, text=text)
         _require_enough(request, corpus)

@@ -254,7 +254,7 @@ def design(
         law_path=str(Path(runs.lr_law).resolve()) if runs.lr_law is not None else "",
     )
     with Passing(sys.stderr) as passing:
-        result = answer(question, lambda what, share: passing.tell(f"{what}: {share:.0%}"))
+        result = answer(question, lambda what, share: passing.show(f"{what}: {share:.0%}"))
     result["seed_noise_source"] = noise_source
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]

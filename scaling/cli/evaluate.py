@@ -30,7 +30,7 @@ from .evaluation import (
     require_checkpoints,
     shown_words,
 )
-from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, print_json, tell
+from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, notify, print_json
 from .passing import Passing
 from .request import Request
 
@@ -256,7 +256,7 @@ def table(
     if study.as_json:
         return print_json({"rows": [row.to_dict() for row in rows]} | current.to_dict())
     for line in current.lines():
-        tell(line)
+        notify(line)
     if not rows:
         raise InputError(
             f"{request.study.name}: no downstream results"
@@ -302,7 +302,7 @@ def contamination(
     with request.writing(rates=False), Passing(request.stream) as passing:
 
         def progress(done: int, total: int) -> None:
-            passing.tell(f"contamination: {done / total:.0%} of the training text read")
+            passing.show(f"contamination: {done / total:.0%} of the training text read")
 
         corpus = open_corpus(request.corpus_directory)
         record = ensure(corpus, request.study.results / FILE, sets, force, progress)
@@ -353,7 +353,7 @@ def fetch(
     if dry_run:
         todo = missing(folder, names)
         return print_json(todo) if as_json else print(f"would fetch {len(todo)} of {len(names)}: {', '.join(todo)}")
-    results = fetch(folder, names, tell if as_json else print)
+    results = fetch(folder, names, notify if as_json else print)
     failed = [result for result in results if result.state == "failed"]
     if as_json:
         print_json([vars(result) for result in results])
@@ -363,7 +363,7 @@ def fetch(
         print(f"next: write `data: {folder}` below `evaluation:` of a study file; `scaling eval study STUDY` reads it")
     if failed:
         names = [result.name for result in failed]
-        tell(
+        notify(
             f"error: {counted_of(len(failed), len(results), 'data set', 'was', 'were')} not fetched: {', '.join(names)}"
         )
         raise typer.Exit(1)

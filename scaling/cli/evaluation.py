@@ -305,7 +305,7 @@ def _run_workers(request: Request, options: EvalOptions, missing: Sequence[Pair]
             if event.kind == "finished":
                 codes.append(event.exit_code)
             elif event.kind == "tick":
-                passing.tell(progress.line)
+                passing.show(progress.line)
     progress.refresh()
     failed: dict[str, list[str]] = {}
     for pair, reason in progress.failed.items():

@@ -50,13 +50,13 @@ def _four(value: float) -> str:
 
 def _parameters(result: Fit) -> list[dict[str, str]]:
     rows = []
-    for name, one in result.parameters.items():
-        assert one.value is not None  # only those that are known
+    for name, estimate in result.parameters.items():
+        assert estimate.value is not None  # only those that are known
         meaning = MEANINGS.get(name, "")
         if name in QUANTITIES and result.middle is not None:
             meaning = f"at C = {flop(result.middle.flops)} FLOP"
         form = _four if name in ("N_opt", "D_opt") else "{:.6g}".format
-        ends, shown = interval_cell(one.interval, form), form(one.value)
+        ends, shown = interval_cell(estimate.interval, form), form(estimate.value)
         if result.law(L_OPT).curved and name == L_OPT:
             shown, meaning = "not known", "the power law of L_opt misses its points"
         rows.append({"parameter": name, "value": shown, "interval": ends, "meaning": meaning})
@@ -69,9 +69,9 @@ def optimum_rows(result: Fit) -> list[dict[str, str]]:
     for optimum in result.optima:
         row = {"C (FLOP)": flop(optimum.flops)}
         for name, form in zip(QUANTITIES, (_four, _four, "{:.4f}".format), strict=True):
-            one = optimum.of(name)
-            row[name] = "not known" if one.value is None else form(one.value)
-            row[f"interval of {name[0]}"] = interval_cell(one.interval, form)
+            estimate = optimum.of(name)
+            row[name] = "not known" if estimate.value is None else form(estimate.value)
+            row[f"interval of {name[0]}"] = interval_cell(estimate.interval, form)
         if optimum.n_params.value and optimum.n_tokens.value:
             row["D / N"] = f"{optimum.n_tokens.value / optimum.n_params.value:.3g}"
         times = result.beyond(optimum.flops)

@@ -18,7 +18,7 @@ import typer
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, Figures, page_to_write, print_json, tell, write_option_file, written_figures
+from .options import AsJson, DryRun, Figures, notify, page_to_write, print_json, write_option_file, written_figures
 from .passing import Passing
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"  # once a group
         first = {failed.group: failed for failed in reversed(fits.failed)}
-        more = (replace(one, reason=one.reason + whole) if one is first[one.group] else one for one in fits.failed)
+        more = (replace(fit, reason=fit.reason + whole) if fit is first[fit.group] else fit for fit in fits.failed)
         fits = replace(fits, failed=tuple(more))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
@@ -178,7 +178,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     if output.as_json:
         print_json(output_json)
         for line in failed_lines(fits.failed):
-            tell(f"not fitted: {line}")
+            notify(f"not fitted: {line}")
     else:
         parts = [reading_text(source.reading)]
         if output.details:
@@ -195,10 +195,10 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     write_results(output.save, output_json)
     if output.plot is not None and page is not None:
         write_option_file("--plot", output.plot, page.html)
-        tell(f"written: {output.plot}")
+        notify(f"written: {output.plot}")
     if output.figures is not None and page is not None:
         page.write_paper(output.figures)
-        tell(written_figures(output.figures))
+        notify(written_figures(output.figures))
 
 
 def _architectures(
@@ -234,7 +234,7 @@ class Progress:
         done = (self.done + share * WEIGHTS.get(approach, LITTLE)) / self.whole
         if self.start is None and share > 0:
             self.start = time.monotonic(), done
-        self.passing.tell(lambda: self._line(done))
+        self.passing.show(lambda: self._line(done))
 
     def _line(self, done: float) -> str:
         (group, approach), (began, before), left = self.step, self.start or (0.0, done), ""

@@ -148,9 +148,9 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     parts = []
     for result in results:
         if result.predictions:
-            rows = [_prediction(prediction) for prediction in result.predictions]
-            why = [one.claim.verdict for one in result.predictions if one.claim and not one.claim.believed]
-            rests = [f"rehearsed: {one.rests_on}" for one in result.predictions if one.rests_on not in "".join(why)]
+            rows = [_prediction(loss) for loss in result.predictions]
+            why = [loss.claim.verdict for loss in result.predictions if loss.claim and not loss.claim.believed]
+            rests = [f"rehearsed: {loss.rests_on}" for loss in result.predictions if loss.rests_on not in "".join(why)]
             why = [*rests, *why]
             lines = wrapped(list(dict.fromkeys(why)))
             group = f"{result.group}: " if result.group else ""
@@ -169,12 +169,12 @@ def _prediction(prediction: Prediction) -> dict[str, str]:
     }
 
 
-def _rehearsed(found: Estimate | None) -> str:
+def _rehearsed(estimate: Estimate | None) -> str:
     """The loss that rehearsals predict, with the interval of a new run."""
-    if found is None or found.ends is None:
+    if estimate is None or estimate.ends is None:
         return "no interval"
-    low, high = found.ends
-    return f"{found.value:.5g} [{low:.5g}, {high:.5g}]"
+    low, high = estimate.ends
+    return f"{estimate.value:.5g} [{low:.5g}, {high:.5g}]"
 
 
 def interval_cell(ends: Sequence[float] | None, form: Any) -> str:

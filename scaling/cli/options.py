@@ -177,7 +177,7 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1))
 
 
-def tell(line: str) -> None:
+def notify(line: str) -> None:
     print(line, file=sys.stderr)
 
 
@@ -185,15 +185,15 @@ def close(request: Request, result: dict[str, Any]) -> None:
     """Print what failed in training (`failed`) and evaluation (`evaluations`); exit with 1 where something did."""
     evaluations = result.get("evaluations", {})
     for line in evaluations.get("warnings", []):
-        tell(f"warning: {line}")
+        notify(f"warning: {line}")
     for reason, names in evaluations.get("failed", {}).items():
-        tell(f"failed: {first_few(names)}: {reason}")
+        notify(f"failed: {first_few(names)}: {reason}")
     failed = result.get("failed", {})
     for run_id, reason in failed.items():
-        tell(f"failed: {run_id}: {reason}")
+        notify(f"failed: {run_id}: {reason}")
     problems = [f"{counted_of(len(failed), len(request.runs), 'run', 'is', 'are')} not done"] if failed else []
     if n_failed := evaluations.get("n_failed"):
         problems.append(f"{counted_of(n_failed, evaluations['pairs'], 'evaluation', 'is', 'are')} not done")
     if problems:
-        tell(f"error: {', '.join(problems)}")
+        notify(f"error: {', '.join(problems)}")
         raise typer.Exit(1)

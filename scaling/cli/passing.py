@@ -15,14 +15,14 @@ CLEARED = "\r\x1b[K"  # erases the current line of a terminal
 
 
 class Passing:
-    """Context manager around a step. `tell` it how far the step is as often as it is known, in words or as what makes
+    """Context manager around a step. `show` how far the step is as often as it is known, in words or as what makes
     them, which is called where a line is due; on a terminal the next line replaces it, and none stays."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._live, self._shown = stream, stream.isatty(), False
         self._last = time.monotonic()
 
-    def tell(self, text: str | Callable[[], str]) -> None:
+    def show(self, text: str | Callable[[], str]) -> None:
         now = time.monotonic()
         if now - self._last < (LIVE_EVERY_S if self._live else PLAIN_EVERY_S):
             return
@@ -32,9 +32,9 @@ class Passing:
             line = line[: shutil.get_terminal_size().columns - 1]  # a longer one could not be erased
         print(f"{CLEARED}{line}" if self._live else line, end="" if self._live else "\n", file=self._stream, flush=True)
 
-    def tell_bytes(self, what: str, done: int, total: int) -> None:
+    def show_bytes(self, what: str, done: int, total: int) -> None:
         if total:
-            self.tell(f"{what}: {done / total:.0%} of {byte_size(total)}")
+            self.show(f"{what}: {done / total:.0%} of {byte_size(total)}")
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -11,7 +11,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from .options import FittedOptions, print_json, tell
+from .options import FittedOptions, notify, print_json
 
 if TYPE_CHECKING:
     from .request import Request
@@ -54,12 +54,12 @@ def publish(
     if checked.versions and not checked.differ and not study.as_json:
         print(f"made with other versions: {checked.versions}")
     if checked.differ:
-        tell(f"error: {counted_of(len(checked.differ), len(checked.files), 'file', 'differs', 'differ')}")
+        notify(f"error: {counted_of(len(checked.differ), len(checked.files), 'file', 'differs', 'differ')}")
         if checked.versions:
-            tell(f"the folder was made with other versions, or by another commit of this program: {checked.versions}")
+            notify(f"the folder was made with other versions, or by another commit of this program: {checked.versions}")
         else:
-            tell("versions and commit are the same: a file was changed, or code that is not committed")
-        tell("to renew the folder, publish the study again")
+            notify("versions and commit are the same: a file was changed, or code that is not committed")
+        notify("to renew the folder, publish the study again")
         raise typer.Exit(1)
 
 

@@ -18,7 +18,7 @@ from arch.errors import InputError
 from arch.registry import load_plugins
 from flops.tables import duration
 
-from .options import AsJson, DryRun, print_json, tell
+from .options import AsJson, DryRun, notify, print_json
 
 
 def recall(
@@ -93,7 +93,7 @@ def recall(
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")
     if result["missing"]:
-        tell(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
+        notify(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
         raise typer.Exit(1)
 
 
@@ -156,4 +156,4 @@ def _train(sweep: list[str], out: Path, workers: int, chosen: Any, directory: Pa
     with closing(run_tasks(tasks, workers)) as events, Passing(stream) as passing:
         for event in events:
             if event.kind == "tick":
-                passing.tell(line)
+                passing.show(line)

@@ -26,7 +26,7 @@ from ..study.schema import OF_GRID, role_text
 from ..study.spec import StudySpec
 from .evaluation import VALIDATION, task_names
 from .forecast import Waiting
-from .options import RunsOptions, print_json, tell
+from .options import RunsOptions, notify, print_json
 from .request import Request
 
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
@@ -72,7 +72,7 @@ def look(request: Request) -> InQueue:
 def print_status(request: Request, now: InQueue, as_json: bool) -> None:
     """Print it as a table with lines below, or as JSON."""
     if now.warning:
-        tell(f"warning: {now.warning}")
+        notify(f"warning: {now.warning}")
     if as_json:
         head = {"study": request.study.name, "directory": str(request.study.directory)}
         return print_json(head | {"runs": now.runs, "jobs": now.jobs})

@@ -42,7 +42,7 @@ from .corpus import check_corpus
 from .evaluation import check_evaluations, eval_tasks, planned_tokens, show_results, steps_to_evaluate
 from .fitting import fit_stage, report_stage
 from .forecast import Waiting, trainable
-from .options import ChangedStudyOptions, DryRun, RunsOptions, print_json, tell
+from .options import ChangedStudyOptions, DryRun, RunsOptions, notify, print_json
 from .request import Request
 from .training import check_architectures, check_trunks
 
@@ -183,9 +183,9 @@ def finish(study: ChangedStudyOptions) -> None:
     request = study.request()
     missing = incomplete(request)
     for line in Waiting.of(request).lines(request):
-        tell(line)
+        notify(line)
     for run_id, what in missing.items():
-        tell(f"missing: {run_id}: {what}")
+        notify(f"missing: {run_id}: {what}")
     with request.writing():
         release_states(request.study.directory / "runs", request.runs)
         show_results(request)
@@ -194,7 +194,7 @@ def finish(study: ChangedStudyOptions) -> None:
     if study.as_json:
         print_json({"report": str(report), "missing": missing})
     if missing:
-        tell(f"error: {counted_of(len(missing), len(request.runs), 'run', 'is', 'are')} not complete; submit again")
+        notify(f"error: {counted_of(len(missing), len(request.runs), 'run', 'is', 'are')} not complete; submit again")
         raise typer.Exit(1)
 
 
@@ -503,4 +503,4 @@ def _dry_run(
 
 def _warn(lines: Sequence[str]) -> None:
     for line in lines:
-        tell(f"warning: {line}")
+        notify(f"warning: {line}")

@@ -297,7 +297,7 @@ class Progress(Passing):
         self._say(text + (f" ({reason})" if reason else "") + f"; {self._overall()}")
 
     def tick(self) -> None:
-        self.tell(self._line)
+        self.show(self._line)
 
     def _line(self) -> str:
         active = [item for item in self.watched.values() if item.state == "running"]

@@ -29,7 +29,7 @@ from ..study.run import RunSpec
 from ..study.schedule import decay_start, planned_steps
 from .corpus import data_stage, reads_text
 from .evaluation import VALIDATION, EvalOptions, eval_stage, shown_words
-from .options import AsJson, DryRun, Only, Out, Repair, StudyOptions, print_json, tell
+from .options import AsJson, DryRun, Only, Out, Repair, StudyOptions, notify, print_json
 from .planning import outstanding, timed_plan
 from .request import Request
 from .training import check_architectures, train_stage
@@ -95,8 +95,8 @@ def try_(
             result = try_variant(trial, options)
         except RunsFailed as error:
             for run_id, reason in error.failed.items():
-                tell(f"failed: {run_id}: {reason}")
-            tell(
+                notify(f"failed: {run_id}: {reason}")
+            notify(
                 f"error: {counted(len(error.failed), 'run or evaluation is', 'runs or evaluations are')} not done: "
                 f"give the same command again"
             )

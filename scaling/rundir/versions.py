@@ -50,7 +50,7 @@ def code_places(modules: tuple[str, ...]) -> dict[str, Path]:
         place = _place(name)
         if place is not None and (is_named or not is_installed(place)):
             places[name] = place
-            todo += [(found, False) for file in _sources(place) for found in _imported(file)]
+            todo += [(imported, False) for file in _sources(place) for imported in _imported(file)]
     return dict(sorted(places.items()))
 
 

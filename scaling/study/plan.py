@@ -312,7 +312,7 @@ def _together(notes: Sequence[str]) -> list[str]:
         alike.setdefault((arch, NUMBER.sub("#", text)) if known else (note, ""), []).append((size, text))
     archs_of: dict[tuple[str, str], list[str]] = {}
     for (arch, kind), sized in alike.items():
-        size, text = max(sized, key=lambda one: max(map(float, NUMBER.findall(one[1])), default=0.0))
+        size, text = max(sized, key=lambda pair: max(map(float, NUMBER.findall(pair[1])), default=0.0))
         more = f" and {counted(len(sized) - 1, 'more size')}" if len(sized) > 1 else ""
         if more and NUMBER.search(text):
             more = f", the farthest of {counted(len(sized), 'size')}"

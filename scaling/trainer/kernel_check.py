@@ -115,15 +115,15 @@ def _compare(
         model = model.double()
         exact = passes(rounded=False)
     names = ["the loss", *(f"the gradient of {name}" for name, _ in model.named_parameters())]
-    found = []
+    errors = []
     for name, *values in zip(names, kernels, rounded, exact, strict=True):
         if name != names[0] and values[0].numel() < FEW:
             continue
         error, rounding = (_relative(value, values[2]) for value in values[:2])
         allowed = max(TIMES * rounding, LEAST)
         share = error / allowed if error == error else float("inf")
-        found.append({"tensor": name, "error": error, "rounding": rounding, "share": share})
-    return found
+        errors.append({"tensor": name, "error": error, "rounding": rounding, "share": share})
+    return errors
 
 
 def _relative(value: Tensor, exact: Tensor) -> float:

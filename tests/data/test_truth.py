@@ -84,7 +84,7 @@ def test_rate_is_that_of_a_reader_who_learned_it_all(seed: int, zipf: float) -> 
     assert source.bytes_per_word == pytest.approx(n_bytes.sum() / words.sum(), rel=0.01)
     middle = np.cumsum(np.array([row[1] for row in read]))[30:] - words / 2
     expected = sum(
-        n * source.untold(at) / (FACT * math.log(FACTS)) for n, at in zip(words[::10], middle[::10], strict=True)
+        n * source.excess_loss(at) / (FACT * math.log(FACTS)) for n, at in zip(words[::10], middle[::10], strict=True)
     )
     n_new = new.sum()
     assert abs(n_new - 10 * expected) < 5 * math.sqrt(n_new) + 0.02 * n_new
@@ -99,9 +99,9 @@ def test_excess_falls_as_the_power_law_that_was_asked_for(zipf: float) -> None:
     ]
     assert sums[0] <= 1 < sums[1]
     words = np.geomspace(1e2, 1e5, 4)
-    slopes = np.diff(np.log([source.untold(n) for n in words])) / np.diff(np.log(words))
+    slopes = np.diff(np.log([source.excess_loss(n) for n in words])) / np.diff(np.log(words))
     assert slopes == pytest.approx(np.full(3, -(1 - 1 / zipf)), abs=0.01)
-    assert source.untold(0) == pytest.approx(FACT * math.log(FACTS))
+    assert source.excess_loss(0) == pytest.approx(FACT * math.log(FACTS))
 
 
 @pytest.mark.parametrize(("seed", "order", "letters"), [(0, 2, 4), (1, 1, 2), (2, 3, 5)])

@@ -29,7 +29,7 @@ def test_lines_come_after_a_while_and_are_made_where_they_are_due(
     with Passing(stream) as progress:
         for i in range(10):
             now = i * every / 4
-            progress.tell(lambda i=i: made.append(i) or f"{i} of 10")
+            progress.show(lambda i=i: made.append(i) or f"{i} of 10")
         shown = stream.getvalue()
     assert made == [4, 8]
     if stream.isatty():
@@ -41,7 +41,7 @@ def test_lines_come_after_a_while_and_are_made_where_they_are_due(
 def test_nothing_is_printed_of_what_is_quick() -> None:
     stream = Terminal()
     with Passing(stream) as progress:
-        progress.tell_bytes("packed", 1, 2)
+        progress.show_bytes("packed", 1, 2)
     assert stream.getvalue() == ""
 
 
