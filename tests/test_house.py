@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden.plant import FAULTS, is_there, read_faults
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("arch", "data", "flops", "scaling", "jobs", "analysis", "benchmarks")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -418,6 +420,22 @@ def test_text_is_read_and_written_as_utf8():
         "Column(text=False)",
     ):
         assert not without_encoding(good), good
+
+
+def test_names_say_what_they_hold():
+    """No function, argument or variable is called by a word that could be anything."""
+    vague, bound = {"found", "one", "said", "tell", "told", "thing"}, set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            stored = isinstance(getattr(node, "ctx", None), ast.Store) or isinstance(node, (ast.FunctionDef, ast.arg))
+            names = {getattr(node, field, None) for field in ("name", "arg", "id", "attr")} if stored else set()
+            bound |= {f"{path.relative_to(ROOT)}:{node.lineno}: {name}" for name in names & vague}
+    assert not bound
+
+
+def test_planted_faults_stand_in_the_code():
+    """One whose code was rewritten would be planted no more (tests/golden/plant.py)."""
+    assert [fault.name for fault in read_faults(FAULTS) if not is_there(fault)] == []
 
 
 def test_no_source_names_a_machine():

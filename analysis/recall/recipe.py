@@ -149,8 +149,8 @@ class Sweep(Part):
         return self.steps * self.longer.get(arch, 1)
 
 
-def _listed(things: Iterable[object]) -> str:
-    return ", ".join(f"{thing:g}" if isinstance(thing, float) else str(thing) for thing in things)
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
 @dataclass(frozen=True)
