@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,25 +22,13 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_interpreter() -> Iterator[None]:
-    """Triton's interpreter in less than half of its time: it puts its functions in place at the first call of a device
-    function, not at each, which leaves them there, and does not look for overflows of small integers."""
+def quick() -> Iterator[None]:
     if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
         yield
         return
-    from triton.runtime import interpreter
+    from .quick_interpreter import quick_interpreter
 
-    builder, ready = interpreter.interpreter_builder, set()
-
-    def call(function, *args, **kwargs):
-        if function.fn not in ready:
-            ready.add(function.fn)
-            interpreter._patch_lang(function.fn)
-        return function.rewrite()(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter.InterpretedFunction, "__call__", call)
-        patch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
+    with quick_interpreter():
         yield
 
 
