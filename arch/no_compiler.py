@@ -8,10 +8,10 @@ import torch
 
 
 def keep_from_the_compiler() -> None:
-    """Custom operators and dispatch modes import torch's compiler at their first call, for 3 to 6 s, only to exclude
+    """Custom operators, dispatch modes and DeepSpeed's hooks import torch's compiler, for 3 to 6 s, only to exclude
     themselves from it. Those made after this call do not. Not for a process that compiles."""
 
-    def as_it_is(function: Any = None, recursive: bool = True) -> Any:
+    def as_it_is(function: Any = None, recursive: bool = True, **reason: Any) -> Any:
         return as_it_is if function is None else function
 
-    torch._disable_dynamo = as_it_is  # type: ignore[assignment]
+    torch._disable_dynamo = torch.compiler.disable = as_it_is  # type: ignore[assignment]

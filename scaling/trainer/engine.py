@@ -88,8 +88,9 @@ def load_deepspeed(device_type: str) -> Any:
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.extend([Adam, AdamW])
     deepspeed.utils.logger.setLevel(logging.WARNING)
-    # DeepSpeed's compiler is not used, and would import torch's for 4 to 6 s
+    # DeepSpeed's compiler is not used, nor is its Muon, which ZeRO imports; each would import torch's for 4 to 6 s
     deepspeed.runtime.engine.is_deepcompile_supported = lambda: False
+    deepspeed.runtime.compiler.compile = lambda: lambda function: function
     if device_type == "cpu":
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a 30 s build at the first initialize
     return deepspeed

@@ -108,6 +108,8 @@ def _train(
     set_threads(run.training.threads)
     import torch
 
+    from arch.no_compiler import keep_from_the_compiler
+
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif device == "cuda" and not torch.cuda.is_available():
@@ -115,6 +117,7 @@ def _train(
     run.config.check_device(device == "cuda")
     set_numerics(device, run.training.threads)
     if device == "cpu":
+        keep_from_the_compiler()
         torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
     from .loop import Trainer
 

@@ -118,12 +118,14 @@ import gc, json, sys, tempfile
 from pathlib import Path
 import torch
 from arch.model.lm import build_model
+from arch.no_compiler import keep_from_the_compiler
 from arch.presets import preset
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.sharded import saved_model
 from scaling.study.training import Training
 
 torch.set_num_threads(1)
+keep_from_the_compiler()
 ranks = start_distributed("cpu")
 
 def resident():

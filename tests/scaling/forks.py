@@ -195,8 +195,10 @@ def run(
 def serve(requests: socket.socket) -> None:
     import torch
 
+    from arch.no_compiler import keep_from_the_compiler
     from scaling.trainer.engine import load_deepspeed
 
+    keep_from_the_compiler()
     load_deepspeed("cpu")
     for name in IMPORTED:
         importlib.import_module(name)

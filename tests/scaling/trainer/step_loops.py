@@ -21,6 +21,7 @@ from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
 from scaling.trainer import engine as engine_module
 from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.optimizers import AdamW
 
 ROWS, CONTEXT, STEPS = 4, 64, 30
 SHORT = 32  # the context of mixed_model
@@ -63,13 +64,15 @@ def batches(context: int = CONTEXT) -> torch.Tensor:
     return torch.from_numpy((start + np.arange(context + 1) * generator.integers(1, 4, (STEPS, ROWS, 1))) % 257)
 
 
-def plain_loop(model: LanguageModel, settings: Training, steps: int = STEPS) -> Steps:
+def plain_loop(
+    model: LanguageModel, settings: Training, steps: int = STEPS, kind: type[torch.optim.AdamW] = torch.optim.AdamW
+) -> Steps:
     """In plain PyTorch, data parallel, nothing of the engine."""
     exempt, parameters = model.no_weight_decay(), dict(model.named_parameters())
     decayed = {"params": [p for n, p in parameters.items() if n not in exempt], "weight_decay": settings.weight_decay}
     free = {"params": [p for n, p in parameters.items() if n in exempt], "weight_decay": 0.0}
     groups = [decayed, free] if exempt else [decayed]
-    optimizer = torch.optim.AdamW(groups, betas=tuple(settings.betas), eps=settings.eps, fused=True)
+    optimizer = kind(groups, betas=tuple(settings.betas), eps=settings.eps, fused=True)
     ranks, losses = start_distributed("cpu"), []
     for i, tokens in enumerate(batches(model.model_config.context_length)[:steps], start=1):
         for group in optimizer.param_groups:
@@ -84,7 +87,8 @@ def plain_loop(model: LanguageModel, settings: Training, steps: int = STEPS) -> 
             tensor /= ranks.world
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), settings.grad_clip)
         optimizer.step()
-        optimizer.zero_grad()
+        for parameter in parameters.values():
+            parameter.grad = None
         losses.append((loss.item(), norm.item()))
     return losses
 
@@ -108,11 +112,14 @@ def fused_nodes() -> Iterator[None]:
 
 
 def main() -> None:
+    from tests.arch.ops.quick_interpreter import quick_interpreter  # needs Triton
+
     torch.set_num_threads(1)
     ranks, results = start_distributed("cpu"), []
-    with fused_nodes():
+    with quick_interpreter(), fused_nodes():
         for precision, tie, stages in CASES:
-            plain = plain_loop(mixed_model(tie), short(precision=precision), SHORT_STEPS)
+            # by the same AdamW (test_stepper.py) without torch's compiler, which would take each process seconds
+            plain = plain_loop(mixed_model(tie), short(precision=precision), SHORT_STEPS, AdamW)
             for stage in stages:
                 settings = short(precision=precision, zero_stage=stage)
                 results.append((precision, stage, plain, engine_loop(mixed_model(tie), settings, SHORT_STEPS)))
