@@ -40,28 +40,29 @@ def says(process: Forked, word: str) -> str:
     return err
 
 
-@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (3, signal.SIGUSR1)])
-def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(
-    run: RunDir, address: dict[str, str], rank: int, number: int
-) -> None:
+def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(run: RunDir, address: dict[str, str]) -> None:
     """A pod's variables and no peers: it waited for ever without a word."""
-    if rank == 0:  # it opens the port itself
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = address | {"MASTER_PORT": str(free.getsockname()[1])}
-    process = start(run, RANK=str(rank), WORLD_SIZE="8", **address)
+    with socket.socket() as free:  # rank 0 opens the port itself
+        free.bind(("127.0.0.1", 0))
+        ports = {0: str(free.getsockname()[1]), 3: address["MASTER_PORT"]}
+    started = {
+        rank: start(run, **address | {"RANK": str(rank), "WORLD_SIZE": "8", "MASTER_PORT": port})
+        for rank, port in ports.items()
+    }
     try:
-        where = f"127.0.0.1:{address['MASTER_PORT']}"
-        what = f"rank 0 at {where}" if rank else f"ranks 1, 2, 3, 4, 5 and 2 more at {where}"
-        assert f"rank {rank} of 8: waiting for {what}, for up to 600 s" in says(process, "waiting for")
-        begun = time.monotonic()
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-        assert time.monotonic() - begun < 30
-        assert process.returncode == EXIT_STOPPED and err.count("\n") == 2, err
-        assert f"stopped by {signal.Signals(number).name}: rank {rank} of 8 was waiting for {what}" in err
+        for rank, number in ((0, signal.SIGTERM), (3, signal.SIGUSR1)):
+            process, where = started[rank], f"127.0.0.1:{ports[rank]}"
+            what = f"rank 0 at {where}" if rank else f"ranks 1, 2, 3, 4, 5 and 2 more at {where}"
+            assert f"rank {rank} of 8: waiting for {what}, for up to 600 s" in says(process, "waiting for")
+            begun = time.monotonic()
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+            assert time.monotonic() - begun < 30
+            assert process.returncode == EXIT_STOPPED and err.count("\n") == 2, err
+            assert f"stopped by {signal.Signals(number).name}: rank {rank} of 8 was waiting for {what}" in err
     finally:
-        process.send_signal(signal.SIGKILL)
+        for process in started.values():
+            process.send_signal(signal.SIGKILL)
     assert run.status()["state"] == "waiting", "nothing was trained"
 
 
