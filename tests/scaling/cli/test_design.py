@@ -17,19 +17,8 @@ from tests.scaling.rated import rated
 def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     file = tmp_path / "asked.yaml"
     words = ["design", "--arch", "llama,hgrn2", "--corpus", "books.txt", "--corpus-tokens", "50e6"]
-    words += [
-        "--budget",
-        "2e16",
-        "--tokenizer",
-        "bpe:4096",
-        "--studies",
-        "8",
-        "--name",
-        "asked",
-        "--write",
-        str(file),
-        "--json",
-    ]
+    words += ["--budget", "2e16", "--tokenizer", "bpe:4096", "--studies", "8", "--name", "asked"]
+    words += ["--write", str(file), "--json"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
     computed = json.loads(result.stdout)

@@ -242,18 +242,18 @@ def profiles(path, noise=0.002):
 def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     """Hoffmann et al.'s surface: a = 0.28 / 0.62."""
     path = profiles(tmp_path / "profiles.csv")
-    computed = json.loads(fit(path, "--at", "1e20", "--replicates", "200", "--json"))
+    computed = json.loads(fit(path, "--at", "1e20", "--replicates", "100", "--json"))
     assert [one["approach"] for one in computed["results"]] == ["isoflop", "parametric"]
     assert computed["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
     for one in computed["results"]:
         a = Fit.from_dict(one).a
         assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
-    akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
+    akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "40", "--json"))
     assert akima["results"][0]["isoflop"]["minimum"] == "akima"
     assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in computed["results"])
     assert [one["approach"] for one in computed["not_fitted"]] == ["envelope"]
     assert computed["not_fitted"][0]["reason"].startswith("needs curves")
-    text = fit(path, "--replicates", "100", "--details")
+    text = fit(path, "--replicates", "40", "--details")
     assert "random effects" in text and "x 10" in text  # ten times the largest compute
     assert text.count("verdict: believe up to") == 2
 

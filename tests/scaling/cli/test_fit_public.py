@@ -15,7 +15,7 @@ TABLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "tables"
 pytestmark = pytest.mark.skipif(not TABLES.is_dir(), reason="no shared/data/tables beside the repository")
 GADRE = [
     *(TABLES / "gadre104.csv", "--columns", "n_params=params,n_tokens=tokens,loss=loss_c4_val,run=name,corpus="),
-    *("--where", "train_set=c4_original", "--approach", "parametric", "--replicates", "100"),
+    *("--where", "train_set=c4_original", "--approach", "parametric", "--replicates", "40"),
 ]
 # Their five runs: four sizes at 20 tokens a parameter, the smallest at 320 too (Gadre et al. 2024, section 4)
 FIVE = "name=" + "|".join(
@@ -68,7 +68,7 @@ def test_the_delta_of_the_huber_loss():
 
 
 def isoflop(*arguments):
-    return Fit.from_dict(result(*arguments, "--approach", "isoflop"))
+    return Fit.from_dict(result(*arguments, "--approach", "isoflop", "--replicates", "200"))
 
 
 def test_budgets_by_name_beside_a_c_that_differs():
@@ -127,6 +127,7 @@ def test_an_outer_exponent_of_public_runs():
     n, d, loss = (np.log(table[name]).to_numpy() for name in ("n_params", "n_tokens", "loss"))
     n, d = n - n.mean(), d - d.mean()
     options = (TABLES / "marin_dclm.csv", "--approach", "parametric", "--objective", "least_squares")
+    options += ("--replicates", "100")
     fitted = Fit.from_dict(result(*options, "--form", "outer-exponent", "--at", "1e20"))
     plain = Fit.from_dict(result(*options, "--at", "1e20"))
 

@@ -16,6 +16,7 @@ from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
 from scaling.rundir.versions import git_commit
+from tests.analysis.few_replicates import few_replicates
 from tests.commands import in_this_process, invoke, printed, refusal_of
 from tests.gate import gated
 
@@ -32,13 +33,8 @@ jobs: {parallel: 1}
 RUNS = ["llama-14k-c64-s0", "llama-25k-c64-s0", "tnl-14k-c64-s0", "tnl-25k-c64-s0"]
 
 
-def scaling(command, folder, *arguments):
-    line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
-    return subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=600, check=False)
-
-
 def quickly(command, folder, *arguments):
-    """The same in this process, which has imported everything already."""
+    """In this process, which has imported everything already."""
     return in_this_process(main, command, folder / "tiny.yaml", "--out", folder / "out", *arguments)
 
 
@@ -137,6 +133,7 @@ def page(path):
     return [line for line in lines if "tiny.yaml" not in line and "study.yaml" not in line]
 
 
+@few_replicates()
 def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path, monkeypatch):
     folder, _ = studied
     study, out, published = folder / "tiny.yaml", folder / "out", tmp_path / "lab" / "tiny"
@@ -290,7 +287,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     assert json.loads(quickly("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
     reached = rundir.states()[-1].step
     assert reached >= 20
-    result = scaling("train", tmp_path)
+    result = quickly("train", tmp_path)
     assert result.returncode == 0, result.stderr
     assert [row["step"] for row in rundir.checked_rows().rows] == list(range(1, 101))
     assert f"step {reached} of 100" in rundir.log.read_text()
