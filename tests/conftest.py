@@ -99,12 +99,14 @@ def pytest_unconfigure() -> None:
 # The files that take longest, the longest first: processes that share the tests begin with them, so that none is left
 # alone with one at the end. pytest-xdist's own order, by the number of tests, has a file of one long test last.
 LONG = (
-    "jobs/test_campaign.py",
+    "scaling/trainer/test_engine_parity.py",
     "scaling/cli/test_study.py",
     "golden/test_laws.py",
     "analysis/test_stage.py",
     "scaling/cli/test_forecast.py",
     "scaling/trainer/test_loop.py",
+    "jobs/test_slurm_plugin.py",
+    "arch/ops/test_compile_ops.py",
     "scaling/cli/test_evaluate.py",
     "scaling/checkpoints/test_export.py",
     "scaling/study/test_plugin.py",
@@ -114,6 +116,10 @@ LONG = (
     "scaling/cli/test_try.py",
     "scaling/bundle/test_lies.py",
     "scaling/cli/test_damage.py",
+    "scaling/trainer/test_server.py",
+    "scaling/trainer/test_store.py",
+    "scaling/cli/test_fit_public.py",
+    "analysis/fits/test_parametric_coverage.py",
 )
 
 
