@@ -26,6 +26,8 @@ import pytest
 from jobs.model import ArrayJob
 from jobs.plan import elements_text
 from jobs.render import ScriptContext, render
+from scaling.cli.main import main
+from tests.commands import in_this_process
 
 PACKAGES = "slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins shellcheck"
 INSTALL = f"apt-get install -y --no-install-recommends {PACKAGES}"
@@ -212,6 +214,13 @@ class Cluster:
             print(done.stdout, done.stderr)
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         return done.stdout
+
+    def scaling(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """What `scaling` does with these words in this process, where it speaks to this cluster."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (self.environment | environment).items():
+                patch.setenv(name, value)
+            return in_this_process(main, *words)
 
     def submit(self, context: ScriptContext, job: ArrayJob) -> str:
         """The id of this job, whose script and elements are written to its submission's folder."""

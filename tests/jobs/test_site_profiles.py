@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +38,7 @@ def site() -> Iterator[Cluster]:
 
 
 def submit(site: Cluster, file: Path, profile: Path, *words: object, **environment: str) -> str:
-    command = [sys.executable, "-m", "scaling", "submit", str(file), "--cluster", str(profile), *map(str, words)]
-    done = subprocess.run(command, env=site.environment | environment, capture_output=True, text=True, check=False)
+    done = site.scaling("submit", file, "--cluster", profile, *words, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

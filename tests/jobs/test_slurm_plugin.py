@@ -1,13 +1,14 @@
 """A study with a plugin on a real SLURM: its jobs run the code that was submitted, whatever becomes of the files."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 from data.files import read_json
 from scaling.rundir.directory import RunDir
 
+from ..registries import as_registered
 from ..scaling.eighth import module
 from .cluster import Cluster, needs_slurm
 from .studies import CPUS, study_file
@@ -30,9 +31,9 @@ def test_a_plugin_travels_with_the_submission(slurm: Cluster, tmp_path: Path) ->
     }
     file = study_file(tmp_path, ["6k"], grid=grid, name="average", **more)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "scaling", "submit", str(file)]
-    environment = slurm.environment | {"PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    with as_registered(), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        done = slurm.scaling("submit", file, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning: memory of average is not known" in done.stderr
     for name in ("average.py", "average_mixer.py"):

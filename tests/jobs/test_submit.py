@@ -16,11 +16,10 @@ from arch.errors import InputError
 from data.checks import check_tokenizer
 from data.files import read_json
 from jobs import slurm as commands
-from scaling.cli.main import main
 from scaling.cli.submit import tokenizers_of
 from scaling.study.file import PACKAGED
 from scaling.study.jobs_schema import Cluster
-from tests.commands import ROOT, in_this_process
+from tests.commands import ROOT
 
 from .cluster import PATH, cluster, needs_slurm
 from .studies import CPUS, GPUS, study_file
@@ -41,10 +40,7 @@ def scaling(slurm):
     slurm.wait_for_nodes()  # a test may have drained them, or restarted the controller
 
     def call(*arguments, code=0, warning="", **environment):
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in (slurm.environment | environment).items():
-                patch.setenv(name, value)
-            done = in_this_process(main, *arguments)
+        done = slurm.scaling(*arguments, **environment)
         assert done.returncode == code, done.stdout + done.stderr
         assert warning in done.stderr
         if code == 2:
