@@ -58,13 +58,14 @@ def submit(slurm, folder, max_restarts=3, setup=(), at_once=1):
     return Job(slurm.submit(context, job), folder, line, at_once)
 
 
-def ends(slurm, job, state):
-    """Waits until the array is in this state, its only element and no other."""
+def ends(slurm, job, *states):
+    """Waits until the array is in one of these states, its only element and no other."""
 
     def ended(jobs):
-        return [one["job_state"] for one in jobs if str(one["array_job_id"]) == job.number] == [state]
+        found = [one["job_state"] for one in jobs if str(one["array_job_id"]) == job.number]
+        return len(found) == 1 and found[0] in states
 
-    slurm.wait_for_jobs(ended, 600, state)
+    slurm.wait_for_jobs(ended, 600, states[0])
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,7 @@ def held(tmp_path_factory):
         for job in limit.values():
             slurm.run("scancel", "--batch", "--signal=USR1", f"{job.number}_0")
         ends(slurm, limit["limit 0"], "FAILED")
+        ends(slurm, limit["limit 3"], "PENDING", "COMPLETED")
         for job in cancelled.values():
             ends(slurm, job, "CANCELLED")
         slurm.run("sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
