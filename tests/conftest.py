@@ -107,6 +107,7 @@ LONG = (
     "scaling/trainer/test_loop.py",
     "jobs/test_slurm_plugin.py",
     "arch/ops/test_compile_ops.py",
+    "arch/model/test_compile.py",
     "scaling/cli/test_evaluate.py",
     "scaling/checkpoints/test_export.py",
     "scaling/study/test_plugin.py",
