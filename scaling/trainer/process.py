@@ -108,8 +108,6 @@ def _train(
     set_threads(run.training.threads)
     import torch
 
-    from arch.no_compiler import keep_from_the_compiler
-
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     elif device == "cuda" and not torch.cuda.is_available():
@@ -117,7 +115,6 @@ def _train(
     run.config.check_device(device == "cuda")
     set_numerics(device, run.training.threads)
     if device == "cpu":
-        keep_from_the_compiler()
         torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
     from .loop import Trainer
 
@@ -195,17 +192,16 @@ def set_numerics(device: str, threads: int) -> None:
     nothing."""
     import torch
 
+    from arch.no_compiler import keep_from_the_compiler
     from arch.products import multiply_in_fp32
 
+    keep_from_the_compiler()
     multiply_in_fp32()
     torch.set_num_threads(threads)
     if device == "cpu":
         keep_freed_memory()
-        return
-    from arch.no_compiler import keep_from_the_compiler
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    keep_from_the_compiler()
+    else:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def end_with(main: Callable[[], int]) -> NoReturn:
