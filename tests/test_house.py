@@ -252,7 +252,7 @@ def imports_of(source: str, name: str, is_package: bool) -> list[tuple[str, int,
             for child in ast.iter_child_nodes(node):
                 yield from visit(child, when)
 
-    return [found for found in visit(ast.parse(source), "at once") if found[0].split(".")[0] in PACKAGES]
+    return [imported for imported in visit(ast.parse(source), "at once") if imported[0].split(".")[0] in PACKAGES]
 
 
 def floor_of(name: str) -> str:
@@ -425,7 +425,7 @@ def test_text_is_read_and_written_as_utf8():
 def test_names_say_what_they_hold():
     """No function, argument or variable is called by a word that could be anything."""
     vague, bound = {"found", "one", "said", "tell", "told", "thing"}, set()
-    for path in MODULES:
+    for path in [*MODULES, *(ROOT / "tests").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             stored = isinstance(getattr(node, "ctx", None), ast.Store) or isinstance(node, (ast.FunctionDef, ast.arg))
             names = {getattr(node, field, None) for field in ("name", "arg", "id", "attr")} if stored else set()

@@ -52,7 +52,7 @@ def test_the_command_finds_it_once(study: Path) -> None:
     corpus = corpus_of(study)
     sets = json.loads(printed(*command, "--json"))["sets"]
     assert set(sets) == {"piqa", "niah-easy, niah-standard"}
-    counts = {name: (one["documents"], one["overlapping"], one["mostly"]) for name, one in sets.items()}
+    counts = {name: (row["documents"], row["overlapping"], row["mostly"]) for name, row in sets.items()}
     assert counts == {"piqa": (2, 1, 1), "niah-easy, niah-standard": (1, 1, 0)}
     (study.parent / "own.txt").write_text(f"{LINE}\n\nand {' else '.join('abcdefghijklmnop')}\n")
     own = printed(*command, "--file", f"own={study.parent}/own.txt")
@@ -62,9 +62,9 @@ def test_the_command_finds_it_once(study: Path) -> None:
     assert "own: nowhere.txt does not exist" in refusal_of(*command, "--file", "own=nowhere.txt")
 
 
-@pytest.mark.parametrize(("words", "told"), [(["own"], "is not NAME=PATH"), (["a=b", "a=c"], "a is given twice")])
-def test_own_sets_that_are_none_are_told(words: list[str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("words", "message"), [(["own"], "is not NAME=PATH"), (["a=b", "a=c"], "a is given twice")])
+def test_own_sets_that_are_none_are_told(words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         own_sets(words)
 
 
@@ -72,9 +72,9 @@ def test_only_what_is_missing_or_changed_is_done(study: Path, tmp_path: Path, mo
     corpus, path = corpus_of(study), tmp_path / "record.json"
     asked: list[list[str]] = []
 
-    def counted(corpus, sets, tell=None):
+    def counted(corpus, sets, progress=None):
         asked.append(list(sets))
-        return overlaps(corpus, sets, tell)
+        return overlaps(corpus, sets, progress)
 
     overlaps = analysis.contamination.overlaps
     monkeypatch.setattr(analysis.contamination, "overlaps", counted)
@@ -94,7 +94,7 @@ def test_only_what_is_missing_or_changed_is_done(study: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "x"}\n{broken', "line 2 is not JSON"),
         ("a.txt", b"\xff\xfe bad", "is not UTF-8 text"),
@@ -103,11 +103,11 @@ def test_only_what_is_missing_or_changed_is_done(study: Path, tmp_path: Path, mo
     ],
 )
 def test_a_set_that_cannot_be_read_is_told(
-    study: Path, tmp_path: Path, name: str, content: bytes | None, told: str
+    study: Path, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     place = tmp_path / name
     place.mkdir() if content is None else place.write_bytes(content)
-    with pytest.raises(InputError, match=re.escape(told)) as caught:
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
         ensure(corpus_of(study), tmp_path / "record.json", {"mine": place})
     assert "\n" not in str(caught.value) and not (tmp_path / "record.json").exists()
 

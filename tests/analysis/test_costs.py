@@ -40,15 +40,15 @@ def table(runs: list[RunSpec], hardware: object, **changes: object) -> pd.DataFr
 def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     costs = costs_of(runs, table(runs, "2 x NVIDIA H200"))
     assert [cost.run_id for cost in costs] == [run.run_id for run in runs]
-    for one, run in zip(costs, runs, strict=True):
-        assert (one.units, one.spent_minutes, one.tokens) == (
+    for cost, run in zip(costs, runs, strict=True):
+        assert (cost.units, cost.spent_minutes, cost.tokens) == (
             2,
             1.0,
             run.trained_tokens,
         )  # a branch's without its trunk's
         seconds = run.trained_steps * pace_of(run, DEVICES["h200"], 2).step_seconds + START_S["GPU"]
-        assert one.planned_minutes == pytest.approx(seconds * 2 / 60, rel=1e-12)
-        assert one.mfu_exact == pytest.approx(run.trained_tokens * 1e5 / (60 * 989.5e12), rel=1e-12)
+        assert cost.planned_minutes == pytest.approx(seconds * 2 / 60, rel=1e-12)
+        assert cost.mfu_exact == pytest.approx(run.trained_tokens * 1e5 / (60 * 989.5e12), rel=1e-12)
     assert sum(run.trained_tokens != run.n_tokens for run in runs) == 2
     notes = " ".join(cost_notes(costs))
     assert f"Training took {len(runs):.1f} minutes" in notes and "MFU: " in notes
@@ -78,9 +78,9 @@ def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> N
 
 @pytest.mark.parametrize(("gpus", "start"), [(1, NEXT_S["GPU"]), (2, START_S["GPU"])])
 def test_a_run_of_several_gpus_starts_processes_of_its_own(runs: list[RunSpec], gpus: int, start: float) -> None:
-    (one, *_), run = costs_of(runs, table(runs, f"{gpus} x NVIDIA H200")), runs[0]
+    (cost, *_), run = costs_of(runs, table(runs, f"{gpus} x NVIDIA H200")), runs[0]
     seconds = run.trained_steps * pace_of(run, DEVICES["h200"], gpus).step_seconds + start
-    assert one.planned_minutes == pytest.approx(seconds * gpus / 60, rel=1e-12)
+    assert cost.planned_minutes == pytest.approx(seconds * gpus / 60, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_run_of_several_gpus_starts_processes_of_its_own(runs: list[RunSpec], 
 def test_a_device_that_is_not_known_has_no_plan(
     runs: list[RunSpec], hardware: object, units: int | None, planned: bool
 ) -> None:
-    for one in costs_of(runs, table(runs, hardware)):
-        assert (one.units, one.planned_minutes is not None, one.mfu_exact) == (units, planned, None)
-        assert (one.spent_minutes is not None) == planned and one.flops_exact == one.tokens * 1e5
+    for cost in costs_of(runs, table(runs, hardware)):
+        assert (cost.units, cost.planned_minutes is not None, cost.mfu_exact) == (units, planned, None)
+        assert (cost.spent_minutes is not None) == planned and cost.flops_exact == cost.tokens * 1e5
 
 
 def test_a_run_that_waits_costs_nothing(runs: list[RunSpec]) -> None:

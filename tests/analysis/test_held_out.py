@@ -79,8 +79,8 @@ def test_pairs_or_refuses() -> None:
     assert result.se and result.se < apart / 3 and result.n_windows == 300
     assert paired_difference(b, a, documents).value == pytest.approx(-result.value)
     assert 5 < result.n_effective < 300 == paired_difference(a, b).n_effective
-    one = paired_difference(a, b, np.zeros((300, 2), dtype=int))  # a single document tells of no others
-    assert (one.se, one.interval(), one.n_effective) == (None, None, 1)
+    difference = paired_difference(a, b, np.zeros((300, 2), dtype=int))  # a single document tells of no others
+    assert (difference.se, difference.interval(), difference.n_effective) == (None, None, 1)
     for other, why in (
         (replace(b, corpus="another"), "corpora"),
         (replace(b, window_tokens=32), "window lengths"),

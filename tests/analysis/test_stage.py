@@ -262,8 +262,8 @@ def test_losses_over_tokens_are_the_curves_of_laws_figure(study: StudySpec) -> N
     assert figure is not None and tokens_figure(fits, replace(tables, curves=tables.curves[:0])) is None
     costs = tables.runs.set_index("run_id")["flops_per_token_exact"]
     drawn, expected = (
-        {run: trace for trace in one.data if (run := (trace.hovertemplate or "").partition("<br>")[0]) in costs.index}
-        for one in (figure, by_compute)
+        {run: trace for trace in chart.data if (run := (trace.hovertemplate or "").partition("<br>")[0]) in costs.index}
+        for chart in (figure, by_compute)
     )
     assert len(drawn) > 4 and set(drawn) == set(expected)
     for run, trace in drawn.items():
@@ -277,8 +277,8 @@ def test_losses_over_tokens_are_the_curves_of_laws_figure(study: StudySpec) -> N
 def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:
     tables = load_tables(study.directory, [run.run_id for run in study.runs()])
     archs = ["llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1"]
-    one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
-    evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
+    row = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
+    evals = pd.DataFrame([row | {"run_id": arch} for arch in archs])
     runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
     figure = validation_figure(study_of(), replace(tables, runs=runs, evals=evals), 2.5)
     assert figure is not None

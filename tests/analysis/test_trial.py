@@ -125,7 +125,7 @@ def of(what: str, value: float, low: float, high: float, c: float = 1e21) -> Com
 
 def test_verdicts():
     good, bad, level = at_size(-0.1, -0.2, -0.05), at_size(0.1, 0.05, 0.2, "b"), at_size(-0.1, -0.2, 0.01, "c")
-    assert [one.loss.verdict for one in (good, bad, level)] == [BETTER, WORSE, UNDECIDED]
+    assert [row.loss.verdict for row in (good, bad, level)] == [BETTER, WORSE, UNDECIDED]
     assert first_stage([good, good], NATS_A_BYTE).goes_on
     refused, open_ = first_stage([good, bad], NATS_A_BYTE), first_stage([good, level], NATS_A_BYTE)
     assert refused.word == NOT_WORTH and not refused.goes_on and "[+0.0500, +0.2000]) nats/byte" in refused.reason
@@ -162,9 +162,10 @@ def test_a_variant_known_to_be_better_is_worth_scaling():
     at = [2 * drawn.pairs[-1].flops, 100 * drawn.pairs[-1].flops]
     compute = project_compute(*drawn.points, at, n_replicates=59)
     cost = cost_of(drawn.points[0])
-    for one in compute:
-        truth = float(GOOD.flops_to_reach(ONE.l_opt(one.at, cost), cost)) / one.at
-        assert one.ratio.value == pytest.approx(truth, rel=0.03) and one.ratio.low < one.ratio.high < 1
+    for comparison in compute:
+        truth = float(GOOD.flops_to_reach(ONE.l_opt(comparison.at, cost), cost)) / comparison.at
+        assert comparison.ratio.value == pytest.approx(truth, rel=0.03)
+        assert comparison.ratio.low < comparison.ratio.high < 1
     assert last_stage(differences, compute, project_loss(differences, seeds, at), NATS_A_BYTE).word == WORTH
     wider = project_compute(*drawn.points, at, text_error=0.01, n_replicates=59)
     assert wider[0].ratio.low < compute[0].ratio.low and wider[0].ratio.high > compute[0].ratio.high
@@ -201,7 +202,7 @@ def projections(world: World, variant, n_draws: int) -> dict[str, float]:
         drawn = draw(world, variant, seed)
         seeds = seed_variance(drawn.pairs, drawn.noise)
         differences = [difference(pair, seeds) for pair in drawn.pairs]
-        text = max(one.se_text / one.baseline for one in differences)
+        text = max(row.se_text / row.baseline for row in differences)
         try:
             compute = project_compute(*drawn.points, AT, drawn.noise[0] if drawn.noise else 0.0, text, N_REPLICATES)
         except InputError:

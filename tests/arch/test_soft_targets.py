@@ -20,8 +20,8 @@ def test_parts_come_back():
     ):
         target = soft_target(first, second, weight, smoothing)
         for kind in (np.array([target]), torch.tensor([target])):
-            one, other, share, spread = (part[0].item() for part in parts_of(kind))
-            assert (one, other, share) == (first, second, weight) and abs(spread - smoothing) <= 0.5 / UNIT
+            label, other, share, spread = (part[0].item() for part in parts_of(kind))
+            assert (label, other, share) == (first, second, weight) and abs(spread - smoothing) <= 0.5 / UNIT
     assert soft_target(7, 3, 0.0, 0.0) == 7  # a class is itself
 
 

@@ -100,10 +100,10 @@ def test_a_set_is_copied_to_a_study_and_another_is_refused(tmp_path):
 
 def test_one_process_makes_a_set_and_others_wait_for_it(tmp_path):
     settings, directory = CorpusSettings("listops:0:48", "ids"), tmp_path / "study" / "corpus"
-    waits, said, made = Event(), list[str](), list[Corpus]()
+    waits, messages, made = Event(), list[str](), list[Corpus]()
 
     def second(done: int, total: int | None, message: str) -> None:
-        said.append(message)
+        messages.append(message)
         waits.set()
 
     other = Thread(target=lambda: made.append(prepare(settings, directory, second)))
@@ -114,5 +114,5 @@ def test_one_process_makes_a_set_and_others_wait_for_it(tmp_path):
 
     made.append(prepare(settings, directory, first))
     other.join(10)
-    assert {*said} == {f"waiting for another process that makes {directory}"}
+    assert {*messages} == {f"waiting for another process that makes {directory}"}
     assert made[0].fingerprint == made[1].fingerprint and [*directory.parent.iterdir()] == [directory]

@@ -25,7 +25,7 @@ def test_it_finds_what_a_search_by_hand_finds(monkeypatch, block):
     monkeypatch.setattr(overlap, "BLOCK", block)
     monkeypatch.setattr(overlap, "STRETCH", 4 * block)
     overlap._powers.cache_clear()
-    draw, n_found = np.random.default_rng(0), 0
+    draw, n_shared = np.random.default_rng(0), 0
     for _ in range(150):
         letters = draw.integers(1, 6)
         train = draw.integers(0, letters, draw.integers(1, 600)).astype(np.uint16)
@@ -39,8 +39,8 @@ def test_it_finds_what_a_search_by_hand_finds(monkeypatch, block):
         expected = shared_by_hand(train, held_out, END, PASSAGE)
         shards = ShardedTokens(np.array_split(train, 3)) if len(train) > 3 else train
         assert np.array_equal(shared_tokens(shards, held_out, END, PASSAGE), expected)
-        n_found += int(expected.sum())
-    assert n_found > 1000
+        n_shared += int(expected.sum())
+    assert n_shared > 1000
     overlap._powers.cache_clear()
 
 

@@ -35,11 +35,13 @@ def test_a_pattern_costs_what_its_model_has(seed):
 
 def test_a_pattern_of_one_kind_costs_what_the_architecture_does():
     register_pattern("only", ["hgrn2"])
-    one, pure = preset("only", "410m"), preset("hgrn2", "410m")
-    assert count_params(one) == count_params(pure) and conventions_of(one) == conventions_of(pure)
+    pattern, pure = preset("only", "410m"), preset("hgrn2", "410m")
+    assert count_params(pattern) == count_params(pure) and conventions_of(pattern) == conventions_of(pure)
     for name in conventions_of(pure):
-        assert train_flops_per_token(one, name) == train_flops_per_token(pure, name)
-    kept = [training_memory(cfg, micro_batch_tokens=8192, recompute=again) for cfg in (one, pure) for again in (0, 1)]
+        assert train_flops_per_token(pattern, name) == train_flops_per_token(pure, name)
+    kept = [
+        training_memory(cfg, micro_batch_tokens=8192, recompute=again) for cfg in (pattern, pure) for again in (0, 1)
+    ]
     assert kept[:2] == kept[2:]
 
 

@@ -153,8 +153,8 @@ def _text(verdict: Json | None) -> str:
     return "" if verdict is None else ": ".join([verdict["believe"], "; ".join(verdict["reasons"])])
 
 
-def _estimate(approach: str, group: str, quantity: str, one: Json, reason: str = "") -> Reading:
-    return Reading(approach, group, quantity, one["value"], one["low"], one["high"], reason)
+def _estimate(approach: str, group: str, quantity: str, estimate: Json, reason: str = "") -> Reading:
+    return Reading(approach, group, quantity, estimate["value"], estimate["low"], estimate["high"], reason)
 
 
 def _law(laws: Sequence[Json], quantity: str) -> Json:
@@ -166,21 +166,21 @@ def _parameters(fit: Json) -> Iterator[tuple[str, Json, str]]:
     what follows from a parameter of the surface has that one's."""
     surface = fit["parametric"]["parameters"] if fit["parametric"] else {}
     laws = {name: _law(fit["laws"], name) for name in ("N_opt", "D_opt", "L_opt")}
-    result = {name: (one, one["reason"]) for name, one in surface.items()}
+    result = {name: (estimate, estimate["reason"]) for name, estimate in surface.items()}
     known = {reason for _, reason in result.values()}
     for name, law in (("a", "N_opt"), ("b", "D_opt"), ("L_exponent", "L_opt")):
-        one = laws[law]["exponent"]
-        reason = one["reason"] if one["value"] is not None and fit["approach"] == "parametric" else ""
-        result[name] = one, "" if reason in known else reason
+        estimate = laws[law]["exponent"]
+        reason = estimate["reason"] if estimate["value"] is not None and fit["approach"] == "parametric" else ""
+        result[name] = estimate, "" if reason in known else reason
     if "E" not in result:
         result["E"] = laws["L_opt"]["floor"], ""
     middle = fit["middle"] or {}
     for name, key in (("N_opt", "n_params"), ("D_opt", "n_tokens"), ("L_opt", "loss")):
         if middle:
             result[name] = middle[key], ""
-    for name, (one, reason) in result.items():
-        if one["value"] is not None:
-            yield name, one, reason
+    for name, (estimate, reason) in result.items():
+        if estimate["value"] is not None:
+            yield name, estimate, reason
     for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt"), ("L_opt", "loss")):
         if laws[name]["reason"]:
             yield key, {"value": None, "low": None, "high": None}, laws[name]["reason"]
@@ -189,8 +189,8 @@ def _parameters(fit: Json) -> Iterator[tuple[str, Json, str]]:
 def _laws(laws: Iterable[Json]) -> Iterator[Reading]:
     for fit in laws:
         where = (fit["approach"], fit["group"])
-        for name, one, reason in _parameters(fit):
-            yield _estimate(*where, name, one, reason)
+        for name, estimate, reason in _parameters(fit):
+            yield _estimate(*where, name, estimate, reason)
         for optimum in fit["optima"]:
             for name, key in (("N", "n_params"), ("D", "n_tokens"), ("L", "loss")):
                 yield _estimate(*where, f"{name}_opt at {optimum['flops']:g} FLOP", optimum[key])
@@ -237,10 +237,10 @@ def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
             if view.reason:
                 yield Reading("comparison", name, "all", reason=view.reason)
                 continue
-            for one in view.compute:
-                who, gain = f"{one.other} against {one.reference}, {name}", one.against(one.other).ratio
+            for row in view.compute:
+                who, gain = f"{row.other} against {row.reference}, {name}", row.against(row.other).ratio
                 ends = gain.interval or (None, None)
-                yield Reading("comparison", who, f"gain at {one.at:.6g} FLOP", gain.value, *ends)
+                yield Reading("comparison", who, f"gain at {row.at:.6g} FLOP", gain.value, *ends)
         for other, reference in comparison.pairs:
             for beyond in (False, True):
                 who = f"{other} against {reference}{', beyond' if beyond else ''}"
@@ -280,8 +280,8 @@ def _tasks(scores: Json) -> Iterator[Reading]:
         for law in task["laws"]:
             arch = law["arch"]
             yield Reading(name, arch, "t of the trend", law["t"], reason=law["withheld"])
-            for key, one in law["parameters"].items():
-                yield _estimate(name, arch, f"{key} of the link to loss", one)
+            for key, estimate in law["parameters"].items():
+                yield _estimate(name, arch, f"{key} of the link to loss", estimate)
             if law["verdict"]:
                 yield Reading(name, arch, "verdict on the link to loss", reason=_text(law["verdict"]))
             for prediction in law["predictions"]:

@@ -62,8 +62,8 @@ def ends(slurm, job, *states):
     """Waits until the array is in one of these states, its only element and no other."""
 
     def ended(jobs):
-        found = [one["job_state"] for one in jobs if str(one["array_job_id"]) == job.number]
-        return len(found) == 1 and found[0] in states
+        reached = [element["job_state"] for element in jobs if str(element["array_job_id"]) == job.number]
+        return len(reached) == 1 and reached[0] in states
 
     slurm.wait_for_jobs(ended, 600, states[0])
 

@@ -88,7 +88,7 @@ class Design:
     def points(self, world: World, rng: np.random.Generator) -> Points:
         """Without noise."""
         c = np.geomspace(1e18, 1e21, self.budgets)
-        best = np.array([world.optimum(one)[0] for one in c])
+        best = np.array([world.optimum(budget)[0] for budget in c])
         half = math.log(self.span) / 2
         if self.kind == "points":
             moved = rng.uniform(-self.off, self.off, self.budgets) * 2 * half
@@ -99,10 +99,10 @@ class Design:
             log_n, log_c = np.repeat(sizes, self.budgets), np.tile(np.log(c), self.sizes)
             near = np.abs(log_n - np.tile(best, self.sizes)) < half + 0.3
             log_n, log_c = log_n[near], log_c[near]
-            return made(world, log_n, log_c, trunk=np.array([f"{one:.6g}" for one in log_n], dtype=object))
+            return made(world, log_n, log_c, trunk=np.array([f"{log_size:.6g}" for log_size in log_n], dtype=object))
         log_n = np.repeat(sizes, 60)
         log_c = np.tile(np.log(np.geomspace(5e17, 2e21, 60)), self.sizes)
-        return made(world, log_n, log_c, run=np.array([f"{one:.6g}" for one in log_n], dtype=object))
+        return made(world, log_n, log_c, run=np.array([f"{log_size:.6g}" for log_size in log_n], dtype=object))
 
     def draw(self, clean: Points, rng: np.random.Generator) -> Points:
         """A study with noise."""
@@ -120,7 +120,7 @@ def made(world: World, log_n: np.ndarray, log_c: np.ndarray, **labels: np.ndarra
 def truth(world: World, design: Design, middle: float, beyond: float) -> dict[str, float]:
     """The optimum itself, and the exponent of the line through the budgets' own optima."""
     c = np.geomspace(1e18, 1e21, max(design.budgets, 8) if design.kind == "curves" else design.budgets)
-    log_n = [world.optimum(one)[0] for one in c]
+    log_n = [world.optimum(budget)[0] for budget in c]
     there, far = world.optimum(middle), world.optimum(beyond)
     return {
         "a": float(np.polyfit(np.log(c), log_n, 1)[0]),
@@ -150,9 +150,9 @@ def coverage(worlds: Iterator[World], design: Design, studies: int, seed: int) -
         here, far = result.optima
         ends = {"a": result.a.interval, "N_opt": here.n_params.interval, "L_opt": here.loss.interval}
         ends |= {"N_opt beyond": far.n_params.interval, "L_opt beyond": far.loss.interval}
-        for name, one in ends.items():
-            if one is not None:
-                held[name].append(one[0] <= known[name] <= one[1])
+        for name, interval in ends.items():
+            if interval is not None:
+                held[name].append(interval[0] <= known[name] <= interval[1])
         if ends["a"] is not None and ends["N_opt"] is not None:
             off["a"].append((result.a.value or math.nan) - known["a"])
             off["N_opt"].append(math.log((here.n_params.value or math.nan) / known["N_opt"]))

@@ -160,10 +160,10 @@ def test_no_optimum_inside_the_range_is_refuted_by_a_run(optimum: str, factor: f
     fit = fit_envelope(points, at=at, settings=FitSettings(optimum=optimum, near_sizes=factor))
     stated = [optimum for optimum in fit.optima if optimum.loss.value is not None]
     assert len(stated) > 5
-    for one in stated:
-        assert one.loss.value < 1.011 * points.loss[points.flops <= one.flops * (1 + 1e-9)].min()
+    for minimum in stated:
+        assert minimum.loss.value < 1.011 * points.loss[points.flops <= minimum.flops * (1 + 1e-9)].min()
     none = [optimum for optimum in fit.optima if optimum.loss.value is None]
-    assert none and all("is refuted, as" in one.loss.reason for one in none)
+    assert none and all("is refuted, as" in minimum.loss.reason for minimum in none)
 
 
 def test_what_refutes_an_optimum() -> None:

@@ -26,8 +26,8 @@ def run(jobs: list[tuple[World, Ladder, int]]) -> pd.DataFrame:
     with ProcessPoolExecutor(2) as pool:
         cells = list(pool.map(cell, *zip(*jobs, strict=True), range(len(jobs))))
     rows = [
-        {"E": w.irreducible, "sizes": x.n_sizes, "s": x.s, "memory": x.memory} | asdict(one)
-        for (w, x, _), one in zip(jobs, cells, strict=True)
+        {"E": w.irreducible, "sizes": x.n_sizes, "s": x.s, "memory": x.memory} | asdict(result)
+        for (w, x, _), result in zip(jobs, cells, strict=True)
     ]
     table = pd.DataFrame(rows)
     print(table.round(3).to_string())
@@ -77,7 +77,7 @@ def test_the_bend_of_an_irreducible_loss_is_found() -> None:
         null, bent = (Setting.of(World(e), ladder) for e in (0.0, 0.6))
         with ProcessPoolExecutor(2) as pool:
             drawn = pool.map(cell, [World(0), World(0.6)] * 2, [ladder] * 4, [1000] * 4, range(4))
-            curved = [one.curved for one in drawn]
+            curved = [result.curved for result in drawn]
         alarms, power = (curved[0] + curved[2]) / 2, (curved[1] + curved[3]) / 2
         oracle, measuring = oracle_power(null, bent), oracle_power(null, bent, df=8)
         print(

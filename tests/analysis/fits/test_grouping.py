@@ -85,7 +85,7 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     for size, n_tokens in (("14k", 100), ("25k", 150), ("55k", 240), ("98k", 400)):
         write_run(alone, "tnl", size, n_tokens * BATCH, shift=0.03)
     plain = envelopes_of(load_tables(alone), FitSettings(**SETTINGS, range={"tnl": [1e8, 1e12]}))
-    mine, other = (one.law(L_OPT).exponent.value for one in (plain.envelope("tnl"), fits.envelope(groups[3])))
+    mine, other = (fit.law(L_OPT).exponent.value for fit in (plain.envelope("tnl"), fits.envelope(groups[3])))
     assert mine == pytest.approx(other)
     # two studies whose contexts differ for no reason are not pooled, these points are
     study = replace(load_tables(tmp_path), name="s", settings=settings)

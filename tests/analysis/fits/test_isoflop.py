@@ -70,8 +70,8 @@ def test_sizes_far_from_the_optimum_decide_nothing():
     spoilt = replace(wide, loss=np.where(worse, 1.5 * wide.loss, wide.loss))  # models that are hardly trained
     again = fit_isoflop(spoilt, six_nd())
     assert again.parameters.keys() == result.parameters.keys()
-    for name, one in again.parameters.items():
-        assert one.value == pytest.approx(result.parameters[name].value, rel=1e-9), name
+    for name, estimate in again.parameters.items():
+        assert estimate.value == pytest.approx(result.parameters[name].value, rel=1e-9), name
 
 
 def test_gradients_are_those_of_the_minima():
@@ -117,7 +117,7 @@ def test_minima_that_are_not_inside_are_left_out_and_named():
     keep = np.ones(len(points), dtype=bool)
     keep[10:13] = False  # two sizes are left
     result = fit_isoflop(replace(points, loss=loss).take(keep), six_nd())
-    first, second, third = (one.reason for one in result.isoflop.refused)
+    first, second, third = (budget.reason for budget in result.isoflop.refused)
     assert "none is on both sides" in first and "largest size" in second and "2 sizes, 3 are needed" in third
     assert len(result.isoflop.minima) == 6 and len(result.isoflop.used) == 3
     alone = points.take(np.append(np.flatnonzero(keep), 10))  # and a size on its own
@@ -128,7 +128,7 @@ def test_minima_that_are_not_inside_are_left_out_and_named():
 def test_a_run_that_diverged_is_no_part_of_its_budgets_window():
     points = clean(budgets=7, sizes=7, span=8.0)
     diverged = replace(points, loss=points.loss * np.where(np.arange(len(points)) == 6, 20, 1))  # the largest size
-    plain, fit = (fit_isoflop(one, six_nd()) for one in (points, diverged))
+    plain, fit = (fit_isoflop(group, six_nd()) for group in (points, diverged))
     assert len(fit.isoflop.used) == 7 and fit.a.value == pytest.approx(plain.a.value, abs=2e-3)
 
 
@@ -182,8 +182,8 @@ def test_whole_curves_are_read_at_budgets_and_their_runs_share_their_noise():
     points = design.points(SURFACES[0], RNG)
     clear = fit_isoflop(points, six_nd(), AKIMA)
     assert clear.isoflop.from_curves and len(clear.isoflop.minima) == 8 and len(clear.isoflop.used) > 5
-    for one in clear.isoflop.used:
-        assert one.n_params == pytest.approx(math.exp(SURFACES[0].optimum(one.c)[0]), rel=0.08)
+    for budget in clear.isoflop.used:
+        assert budget.n_params == pytest.approx(math.exp(SURFACES[0].optimum(budget.c)[0]), rel=0.08)
     noisy = fit_isoflop(design.draw(points, np.random.default_rng(4)), six_nd())
     trunk, alone = noisy.isoflop.noise
     assert alone.s == 0.0 and trunk.s > 0 and trunk.df < 20
@@ -197,9 +197,9 @@ def test_the_same_for_shuffled_rows_and_other_units():
     bits = fit_isoflop(replace(points, loss=points.loss / math.log(2)), six_nd())
     for other, factor in ((shuffled, 1.0), (bits, 1 / math.log(2))):
         for name in ("a", "N_opt"):
-            one, same = plain.parameters[name], other.parameters[name]
-            assert same.value == pytest.approx(one.value, rel=1e-9)
-            assert same.interval == pytest.approx(one.interval, rel=1e-6)
+            estimate, same = plain.parameters[name], other.parameters[name]
+            assert same.value == pytest.approx(estimate.value, rel=1e-9)
+            assert same.interval == pytest.approx(estimate.interval, rel=1e-6)
         assert other.parameters["L_opt"].value == pytest.approx(plain.parameters["L_opt"].value * factor, rel=1e-6)
     assert shuffled.input_hash == plain.input_hash
     assert fit_isoflop(points, six_nd()) == plain
@@ -242,7 +242,7 @@ def test_intervals_hold_the_optimum_as_often_as_they_say():
     first = len(SHAPES) * len(SURFACES)
     for result in (cells[:first], cells[first:]):
         for name in COVERED[:2]:
-            values = [one[name] for one in result]
+            values = [row[name] for row in result]
             assert 0.92 <= np.mean(values) <= 0.99 and min(values) >= 0.86, (name, values)
 
 
@@ -252,5 +252,5 @@ def test_ten_thousand_points_of_a_thousand_sizes():
     points = clean(SURFACES[0], sizes=1000, budgets=10, span=300.0)
     points = replace(points, loss=points.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal(10_000)))
     result = fit_isoflop(points, cost_of(points), n_replicates=40)
-    assert len(points) == 10_000 and all(one.window > 100 for one in result.isoflop.used)
+    assert len(points) == 10_000 and all(budget.window > 100 for budget in result.isoflop.used)
     assert result.a.low <= SURFACES[0].beta / (SURFACES[0].alpha + SURFACES[0].beta) <= result.a.high

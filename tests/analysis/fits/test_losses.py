@@ -98,11 +98,11 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     llama = fits.group("llama")
     assert llama.fitted and llama.n_runs == 40 and {size.n_seeds for size in llama.sizes} == {1, 2}
     surface, budgets = fits.fit("llama", "parametric"), fits.fit("llama", "isoflop")
-    known = {name: one.value for name, one in surface.parameters.items()}
+    known = {name: estimate.value for name, estimate in surface.parameters.items()}
     assert abs(known["alpha"] - 0.3) < 0.04 and abs(known["beta"] - 0.3) < 0.04 and abs(known["E"] - 0.7) < 0.1, known
     assert surface.intervals.over == "8 trunks"
-    for one in (surface.a, budgets.a):
-        assert one.low < 0.5 < one.high and one.high - one.low < 0.2
+    for exponent in (surface.a, budgets.a):
+        assert exponent.low < 0.5 < exponent.high and exponent.high - exponent.low < 0.2
 
 
 def test_training_losses_are_those_before_any_decay_and_branches_change_no_law(tables):

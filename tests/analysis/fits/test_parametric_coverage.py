@@ -89,9 +89,9 @@ class Cell:
     def estimates(self, points: Points, surface: Surface) -> dict[str, np.ndarray]:
         """The estimands of one surface or of r."""
         c = np.exp(np.array(self.at(points)))
-        one = surface.column() if np.ndim(surface.E) else surface
+        column = surface.column() if np.ndim(surface.E) else surface
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            n, loss = np.log(one.n_opt(c)), np.log(one.l_opt(c))
+            n, loss = np.log(column.n_opt(c)), np.log(column.l_opt(c))
         return dict(zip(ESTIMANDS, (surface.a, n[..., 0], n[..., 1], loss[..., 0], loss[..., 1]), strict=True))
 
     def truth(self, points: Points) -> dict[str, Any]:
@@ -150,10 +150,10 @@ class FormCell:
     def estimates(self, points: Points, surface: Surface) -> dict[str, np.ndarray]:
         """What is published, of one surface or of r: parameters, exponents, optima and losses in the middle of the
         range and at ten times its end, and the loss of repeated text. Logarithms of what is positive."""
-        one = surface.column() if np.ndim(surface.E) else surface
+        column = surface.column() if np.ndim(surface.E) else surface
         c = np.array([math.sqrt(points.flops.min() * points.flops.max()), 10 * points.flops.max()])
         with np.errstate(all="ignore"):
-            n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
+            n, d, loss = (np.log(getattr(column, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
             result = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
             if self.form == OVER_TRAINING:
                 own = FORMS[OVER_TRAINING].over_training(surface)
@@ -161,7 +161,7 @@ class FormCell:
             else:
                 result |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
                 size = float(points.n_params.max())
-                again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
+                again = column.loss(size, 4e9 * np.array(AGAIN), 4e9)
                 result |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
             for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
                 result |= {name: value[..., 0], f"{name} x10": value[..., 1]}

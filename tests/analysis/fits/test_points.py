@@ -66,9 +66,9 @@ def test_runs_are_looked_up_however_many_there_are():
 
 
 def test_the_hash_is_of_the_numbers_not_of_their_order():
-    one = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1], run=np.array(["a", "b"]))
-    assert one.input_hash == one.take([1, 0]).input_hash
-    assert one.input_hash != points([1e6, 2e6], [1e8] * 2, [2.0, 2.2], run=np.array(["a", "b"])).input_hash
+    group = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1], run=np.array(["a", "b"]))
+    assert group.input_hash == group.take([1, 0]).input_hash
+    assert group.input_hash != points([1e6, 2e6], [1e8] * 2, [2.0, 2.2], run=np.array(["a", "b"])).input_hash
 
 
 LADDER = np.geomspace(2e5, 1.4e7, 24)

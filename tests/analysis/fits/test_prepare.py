@@ -70,9 +70,9 @@ def test_ends_are_the_last_smoothed_loss(study):
 
 def test_runs_that_saw_the_same_batches_share_a_cell(study):
     points = prepare(runs_of(study)).groups
-    one, other = points["tnl"], points["llama"]
-    assert set(one.cell) == set(other.cell)
-    assert len(set(one.cell)) == 8  # 6 lengths with seed 0, and the same length with seeds 1 and 2
+    tnl, llama = points["tnl"], points["llama"]
+    assert set(tnl.cell) == set(llama.cell)
+    assert len(set(tnl.cell)) == 8  # 6 lengths with seed 0, and the same length with seeds 1 and 2
 
 
 def test_held_out_losses_and_runs_that_are_not_done(tmp_path):
@@ -113,8 +113,8 @@ def test_pooled_studies_are_one_study(tmp_path, study):
     for size in SIZES:
         write_run(alone, "tnl", size, BUDGETS[size])
     expected = envelope_of(runs_of(alone), approaches.Options(n_replicates=40)).results[0]
-    for name, one in expected.parameters.items():
-        assert result.parameters[name].value == pytest.approx(one.value, rel=1e-12), name
+    for name, estimate in expected.parameters.items():
+        assert result.parameters[name].value == pytest.approx(estimate.value, rel=1e-12), name
 
 
 def test_a_run_of_two_studies_counts_once(tmp_path):
@@ -171,11 +171,11 @@ def test_settings_that_differ_are_not_pooled(study):
 
 
 def test_ranges_of_pooled_studies_are_put_together(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    for path, arch in ((one, "tnl"), (two, "llama")):
+    first, second = tmp_path / "one", tmp_path / "two"
+    for path, arch in ((first, "tnl"), (second, "llama")):
         write_run(path, arch, "14k", 400_000)
     ranges = {"tnl": [1e10, 1e11]}, {"llama": [2e10, 1e11]}
-    studies = [runs_of(path).under(None, range=its) for path, its in zip((one, two), ranges, strict=True)]
+    studies = [runs_of(path).under(None, range=its) for path, its in zip((first, second), ranges, strict=True)]
     assert pool(studies).settings.range == ranges[0] | ranges[1]
     other = studies[1].under(None, range={"tnl": [2e10, 1e11]})
     with pytest.raises(InputError, match=r"one and two differ in fit.range of tnl .1e10 to 1e11 and 2e10 to 1e11 FLOP"):
@@ -191,18 +191,18 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
     read = tables.read_points(own.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"])
     of_table = fit_groups(Runs({}, read.groups), ["envelope"], options)
     assert not of_study.failed and not of_table.failed
-    for one, other in zip(of_study.results, of_table.results, strict=True):
-        assert one.group == other.group and one.n_runs == other.n_runs == 8
-        assert set(one.parameters) == {"a", "b", "L_exponent", "N_opt", "D_opt", "L_opt"}
+    for fit, other in zip(of_study.results, of_table.results, strict=True):
+        assert fit.group == other.group and fit.n_runs == other.n_runs == 8
+        assert set(fit.parameters) == {"a", "b", "L_exponent", "N_opt", "D_opt", "L_opt"}
         for name in ("a", "b", "L_exponent"):
-            mine, its = one.parameters[name], other.parameters[name]
+            mine, its = fit.parameters[name], other.parameters[name]
             assert its.value == pytest.approx(mine.value, abs=2e-3)
             assert its.interval == pytest.approx(mine.interval, abs=5e-3)
-        computed, expected = other.optima[0], one.optima[0]
+        computed, expected = other.optima[0], fit.optima[0]
         assert computed.flops == 1e11
         for name in QUANTITIES:
             assert computed.of(name).value == pytest.approx(expected.of(name).value, rel=5e-3)
-        json.dumps(one.to_dict(), allow_nan=False)
+        json.dumps(fit.to_dict(), allow_nan=False)
 
 
 def test_what_the_envelope_cannot_fit_is_told(study):
@@ -213,7 +213,7 @@ def test_what_the_envelope_cannot_fit_is_told(study):
         with pytest.raises(InputError, match=message):
             approaches.fit(points, "envelope")
     fits = fit_groups(Runs(ends, {}), ["envelope"], approaches.Options())
-    assert not fits.results and [one.group for one in fits.failed] == ["llama", "tnl"]
+    assert not fits.results and [failure.group for failure in fits.failed] == ["llama", "tnl"]
     with pytest.raises(InputError, match="--approach: 'envelop'"):
         approaches.named("envelop")
 

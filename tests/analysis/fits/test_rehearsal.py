@@ -118,7 +118,7 @@ def test_tokens_a_parameter_that_nothing_rehearses_have_no_interval():
 
 def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
     """Laws below cuts in compute have all sizes; only cuts in size show what a larger one may do."""
-    n, d = (one.ravel() for one in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
+    n, d = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
     result = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
     inside, larger = result.predict(9e8, 2e11), result.predict(2e9, 2e11)
     assert np.all(result.points.n_params.max() >= 1e9)
@@ -148,10 +148,10 @@ def test_runs_far_above_the_frontier_weigh_little():
 
 
 def test_the_share_that_held_is_of_cuts_left_out():
-    one = forecast(isoflops(0.01)).within
-    share = one.held()
+    within = forecast(isoflops(0.01)).within
+    share = within.held()
     assert share is not None and 0.8 <= share <= 1
-    assert "rehearsed up to" in one.sentence(4.0) and f"{share:.0%} of the runs" in one.sentence(4.0)
+    assert "rehearsed up to" in within.sentence(4.0) and f"{share:.0%} of the runs" in within.sentence(4.0)
 
 
 def test_optima_are_rehearsed():

@@ -179,12 +179,12 @@ def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
     """The same recipe and seed, trained twice, not bit for bit."""
     (first,) = write(tmp_path / "s", (S,))
     (again,) = write(tmp_path / "t", (-S,))
-    one, two = load_tables(tmp_path / "s"), load_tables(tmp_path / "t")
+    study, twin = load_tables(tmp_path / "s"), load_tables(tmp_path / "t")
     both = {
-        name: pd.concat([getattr(one, name), getattr(two, name).assign(run_id=f"{again}-again")], ignore_index=True)
+        name: pd.concat([getattr(study, name), getattr(twin, name).assign(run_id=f"{again}-again")], ignore_index=True)
         for name in ("curves", "runs")
     }
-    tables = replace(one, **both)
+    tables = replace(study, **both)
     (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
     assert size.runs == [first]
     result = prepare(replace(tables, name="s", settings=SETTINGS))
@@ -200,7 +200,8 @@ def test_branches_stay_when_studies_are_pooled(tmp_path):
     write(tmp_path / "other", (0.0,), size="25k")
     other = replace(load_tables(tmp_path / "other"), name="other", settings=SETTINGS)
     whole = pool([replace(branched, name="s", settings=SETTINGS), other])
-    assert whole.dropped == {} and set(whole.runs["run_id"]) == {*(f"s/{one}" for one in ids), "other/tnl-25k-c256-s0"}
+    assert whole.dropped == {}
+    assert set(whole.runs["run_id"]) == {*(f"s/{run_id}" for run_id in ids), "other/tnl-25k-c256-s0"}
     assert set(prepare(whole).groups["tnl"].trunk) == {"s/a", "other/tnl-25k-c256-s0"}
     again = pool([replace(branched, name="s", settings=SETTINGS), replace(branched, name="t", settings=SETTINGS)])
     assert again.dropped == {"with recipe and seed of a run of another study": 2} and len(again.runs) == 2
@@ -228,8 +229,7 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     assert read.curves("tnl", "6nd")[0].n_seeds == 2
     points = prepare(replace(tables, name="s", settings=SETTINGS), points="curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
-    one = replace(tables, runs=tables.runs.assign(trunk="a"))
-    assert WholeCurves.of(one, SETTINGS).noises().every is None
+    assert WholeCurves.of(replace(tables, runs=tables.runs.assign(trunk="a")), SETTINGS).noises().every is None
 
 
 def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):

@@ -82,10 +82,10 @@ def test_weights_of_zero_are_points_left_out_and_whole_weights_are_copies():
     weights = np.arange(24) % 3
     copies = np.repeat(np.arange(24), weights)
     for objective in OBJECTIVES:
-        one = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
+        weighted = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
         other = fit_surfaces(log_n[copies], log_d[copies], losses[:, copies], objective=objective)
-        assert params(one.surface) == pytest.approx(params(other.surface), rel=1e-6)
-        assert one.objective == pytest.approx(other.objective, rel=1e-9)
+        assert params(weighted.surface) == pytest.approx(params(other.surface), rel=1e-6)
+        assert weighted.objective == pytest.approx(other.objective, rel=1e-9)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -37,11 +37,11 @@ def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
     runs = write_study(tmp_path, tokens=BUDGETS, seed_noise=0.001)
     fits = envelopes_of(load_tables(tmp_path, runs), settings(), {runs[0]: "abc"})
     for arch in ("llama", "tnl"):
-        one = fits.envelope(arch)
-        loss = one.law(L_OPT)
+        fit = fits.envelope(arch)
+        loss = fit.law(L_OPT)
         assert loss.exponent.value == pytest.approx(-0.15, abs=0.003)
-        assert one.law(N_OPT).exponent.value == pytest.approx(0.5, abs=0.01)
-        assert one.law(N_OPT).exponent.value + one.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
+        assert fit.law(N_OPT).exponent.value == pytest.approx(0.5, abs=0.01)
+        assert fit.law(N_OPT).exponent.value + fit.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
         assert not loss.curved and not loss.about_loss.curvature.reason
         assert loss.exponent.low < loss.exponent.value < loss.exponent.high
     noise = fits.seed_noise  # two architectures of three seeds, hardly correlated
@@ -63,7 +63,7 @@ def test_a_noisy_architecture_does_not_widen_the_intervals_of_a_quiet_one(tmp_pa
     at = fits.verdicts[0].archs
     first, second = (at[arch].loss for arch in ("llama", "tnl"))
     assert np.log(first.high / first.low) < 0.1 * np.log(second.high / second.low)
-    (worse,) = (one.against_best.ratio for one in at.values() if one.against_best)
+    (worse,) = (row.against_best.ratio for row in at.values() if row.against_best)
     half = np.log(worse.high / worse.low) / 2
     assert half == pytest.approx(4.303 * noisy, rel=0.01)  # Student's t of the noisy one's 2 degrees of freedom
     width = [np.diff(fits.envelope(arch).law(L_OPT).exponent.interval)[0] for arch in ("llama", "tnl")]
@@ -86,20 +86,20 @@ def test_cost_that_grows_faster_than_parameters(tmp_path: Path) -> None:
     for size, n in SIZES.items():
         cost = 6 * 50_000 * (n / 50_000) ** 1.1
         runs.append(write_run(tmp_path, "tnl", size, int(min(6e6, 7e12 / cost)), per_token=cost))
-    one = envelopes_of(load_tables(tmp_path, runs), settings()).envelope("tnl")
-    assert one.law(N_OPT).exponent.value * 1.1 + one.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
-    assert one.law(N_OPT).exponent.value + one.law(D_OPT).exponent.value < 0.97
+    fit = envelopes_of(load_tables(tmp_path, runs), settings()).envelope("tnl")
+    assert fit.law(N_OPT).exponent.value * 1.1 + fit.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
+    assert fit.law(N_OPT).exponent.value + fit.law(D_OPT).exponent.value < 0.97
 
 
 def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
     budgets = {size: BUDGETS[size] for size in ("14k", "25k", "55k")} | {"393k": 400_000}
     runs = write_study(tmp_path, archs=("tnl",), tokens=budgets)
     fits = envelopes_of(load_tables(tmp_path, runs), settings())
-    one = fits.envelope("tnl")
-    assert one.law(L_OPT).identified
+    crossings = fits.envelope("tnl")
+    assert crossings.law(L_OPT).identified
     points = envelopes_of(load_tables(tmp_path, runs), settings(optimum="envelope")).envelope("tnl")
     for fit, reason in (
-        (one, "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
+        (crossings, "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
         (points, "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
     ):
         for law in (fit.law(N_OPT), fit.law(D_OPT)):
@@ -157,8 +157,8 @@ def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None
 def test_without_a_stated_range_no_point_is_inside_warm_up(tmp_path: Path) -> None:
     """Its first point, at the end of the warm-up, counts."""
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
-    one = envelopes_of(load_tables(tmp_path, runs), settings(range={})).envelope("tnl")
-    assert "inside warm-up" not in one.envelope.points.censored
+    fits = envelopes_of(load_tables(tmp_path, runs), settings(range={}))
+    assert "inside warm-up" not in fits.envelope("tnl").envelope.points.censored
 
 
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
     runs.append(write_run(tmp_path, "tnl", "393k", BUDGETS["393k"], state="failed", reason="loss is nan at step 9"))
     only = write_run(tmp_path, "hgrn2", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 2")
     fits = envelopes_of(load_tables(tmp_path, [*runs, only, "llama-14k-c256-s0"]), settings())
-    one = fits.group("tnl")
-    assert [entry.size for entry in one.sizes] == list(SIZES)[:-1]
-    assert one.left_out == (UnusedRun(runs[-1], "failed", "loss is nan at step 9"),)
+    group = fits.group("tnl")
+    assert [entry.size for entry in group.sizes] == list(SIZES)[:-1]
+    assert group.left_out == (UnusedRun(runs[-1], "failed", "loss is nan at step 9"),)
     for arch in ("hgrn2", "llama"):
         assert not fits.group(arch).fitted and fits.envelope(arch) is None
         assert "no usable run" in fits.group(arch).reason
@@ -275,14 +275,14 @@ def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
         runs = write_study(tmp_path / name, archs=("tnl",), tokens=BUDGETS, world=world, warmup_tokens=400_000)
         chosen = settings(range={}, smoothing_tokens=100_000)
         result.append(envelopes_of(load_tables(tmp_path / name, runs), chosen).envelope("tnl"))
-    plain, spiked_one = result
+    plain, spiked_fit = result
     assert plain.range[0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
-    after = [why != "inside warm-up" for why in spiked_one.envelope.points.censored]
+    after = [why != "inside warm-up" for why in spiked_fit.envelope.points.censored]
     assert 10 < sum(after) < len(after)
-    losses = [np.array(one.envelope.points.loss) for one in result]
+    losses = [np.array(fit.envelope.points.loss) for fit in result]
     assert losses[1][after] == pytest.approx(losses[0][after], rel=1e-9)
-    assert spiked_one.law(L_OPT).n_points == sum(after)
-    assert spiked_one.law(L_OPT).exponent.value == pytest.approx(-0.15, abs=0.01)
+    assert spiked_fit.law(L_OPT).n_points == sum(after)
+    assert spiked_fit.law(L_OPT).exponent.value == pytest.approx(-0.15, abs=0.01)
 
 
 def test_what_counts_as_settled() -> None:

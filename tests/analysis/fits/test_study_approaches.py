@@ -44,7 +44,7 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(study):
+def fits(study):
     return fit_study(study)
 
 
@@ -69,32 +69,32 @@ def test_ends_alone_are_what_every_approach_and_comparison_reads(study):
     options = options_of(study.settings)
     computed = fit_groups(runs_of_study(study, ends, curves, ends_alone=True), APPROACHES, options)
     assert not [result for result in computed.results if result.n_points > result.n_runs]
-    outcome = {one.approach: one.reason for one in computed.failed if one.group == "llama"}
+    outcome = {failure.approach: failure.reason for failure in computed.failed if failure.group == "llama"}
     assert "--points ends leaves one row a run" in outcome["envelope"]
     whole = fit_groups(runs_of_study(study, ends, curves), APPROACHES, options)
     assert {"envelope", "isoflop"} <= {result.approach for result in whole.results}
 
 
-def test_the_surface_of_each_architecture(found):
-    one = found.fit("llama", "parametric")
-    assert one.n_runs == len(SIZES) and one.verdict.reasons
+def test_the_surface_of_each_architecture(fits):
+    fit = fits.fit("llama", "parametric")
+    assert fit.n_runs == len(SIZES) and fit.verdict.reasons
     for name, truth in (("a", 0.5), ("alpha", 0.3), ("beta", 0.3), ("E", 0.7)):
-        low, high = one.parameters[name].interval
+        low, high = fit.parameters[name].interval
         assert low <= truth <= high
 
 
-def test_the_better_architecture_needs_less_compute_under_every_view(found):
-    (compared,) = found.comparisons
+def test_the_better_architecture_needs_less_compute_under_every_view(fits):
+    (compared,) = fits.comparisons
     for name, view in compared.views.items():
-        one = view.at("llama", "tnl")
-        assert view.archs[0] == "tnl" and one.ratio.low <= BETTER ** (-1 / 0.15) <= one.ratio.high, name
-    pair = compared.pair("llama", "tnl", found.verdicts[0].against("llama", "tnl"))
+        comparison = view.at("llama", "tnl")
+        assert view.archs[0] == "tnl" and comparison.ratio.low <= BETTER ** (-1 / 0.15) <= comparison.ratio.high, name
+    pair = compared.pair("llama", "tnl", fits.verdicts[0].against("llama", "tnl"))
     assert pair.compute["C exact, N without embeddings"].verdict == WORSE and pair.verdict == WORSE
 
 
-def test_it_is_read_back_as_it_was_written(found):
-    stored = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert fits_of(stored).to_dict() == found.to_dict() and fits_of(stored).laws == found.laws
+def test_it_is_read_back_as_it_was_written(fits):
+    stored = json.loads(json.dumps(fits.to_dict(), allow_nan=False))
+    assert fits_of(stored).to_dict() == fits.to_dict() and fits_of(stored).laws == fits.laws
     for wrong in ({"fits": [{"approach": "envelope"}]}, {"settings": None}, {"groups": 3}, {"more": 1}):
         with pytest.raises(ValueError, match="validation error"):
             fits_of(stored | wrong)
@@ -106,9 +106,9 @@ def with_runs(study, runs):
 
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.runs
-    one = fit_study(with_runs(study, runs[runs["arch"] == "tnl"]))
-    assert one.comparisons[0].reason == "a comparison needs two architectures"
-    assert {law.group for law in one.laws} == {"tnl"}
+    alone = fit_study(with_runs(study, runs[runs["arch"] == "tnl"]))
+    assert alone.comparisons[0].reason == "a comparison needs two architectures"
+    assert {law.group for law in alone.laws} == {"tnl"}
     none = fit_study(with_runs(study, runs.assign(state="running")))
     assert "no run can be fitted" in none.comparisons[0].reason and none.laws == []
     few = fit_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
@@ -117,7 +117,7 @@ def test_one_architecture_or_no_run_gives_a_reason(study):
     assert all("needs" in view.reason for view in few.comparisons[0].views.values())
 
 
-def test_the_report_has_every_check(found):
-    rows = check_rows(found)
+def test_the_report_has_every_check(fits):
+    rows = check_rows(fits)
     assert {row["approach"] for row in rows} >= {"envelope", "parametric"}
     assert all({"inside", "fits", "rehearsed", "stable"} <= set(row) for row in rows)

@@ -71,8 +71,8 @@ def test_many_surfaces_at_once_are_each_alone():
     losses = many.column().l_opt(c, BENT)
     assert many.column().flops_to_reach(losses, BENT) == pytest.approx(np.tile(c, (4, 1)), rel=1e-9)
     for a, b in ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0)):  # without a term
-        one, row = Surface(1.0, a, b, 0.3, 0.3), Surface(*np.array([[1.0], [a], [b], [0.3], [0.3]]))
-        assert one.n_opt(1e18, BENT) == pytest.approx(row.column().n_opt(1e18, BENT).item(), nan_ok=True)
+        surface, row = Surface(1.0, a, b, 0.3, 0.3), Surface(*np.array([[1.0], [a], [b], [0.3], [0.3]]))
+        assert surface.n_opt(1e18, BENT) == pytest.approx(row.column().n_opt(1e18, BENT).item(), nan_ok=True)
 
 
 def test_a_cost_that_does_not_grow_is_refused():

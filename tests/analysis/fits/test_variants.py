@@ -159,7 +159,7 @@ def test_intervals_hold_all_differences_of_a_family_at_once():
                 losses[arch, "6k", f"a={variant}"] = {seed: [value] for seed, value in enumerate(values)}
         for family in compare_variants(tables_of(losses), 0.95).families:
             ratios = [variant.against_first.ratio for variant in family.variants[1:]]
-            held.append(all(one.low <= np.exp(t) <= one.high for one, t in zip(ratios, truth[1:], strict=True)))
+            held.append(all(ratio.low <= np.exp(t) <= ratio.high for ratio, t in zip(ratios, truth[1:], strict=True)))
     assert 0.92 <= np.mean(held) <= 0.99, np.mean(held)
 
 

@@ -114,12 +114,12 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
 
 def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> None:
     small, large = (SizeCurve(size, n, 6.0 * n, 0.0, 1, *line) for size, n, line in CURVES)
-    one = reaching(1e9, 1e11)
+    fit = reaching(1e9, 1e11)
     result = {}
     for name, curves in {"both": [small, large], "one": [large]}.items():
-        result[name] = said_of(judge_architectures({"tnl": curves}, {"tnl": one}, {"tnl": None}, 0.95))
+        result[name] = notes_of(judge_architectures({"tnl": curves}, {"tnl": fit}, {"tnl": None}, 0.95))
     early = replace(small, log_c=small.log_c[:1], log_loss=small.log_loss[:1])
-    result["alone"] = said_of(judge_architectures({"tnl": [early, large]}, {"tnl": one}, {"tnl": None}, 0.95))
+    result["alone"] = notes_of(judge_architectures({"tnl": [early, large]}, {"tnl": fit}, {"tnl": None}, 0.95))
     assert "TNL: the best size there is the largest one trained; a larger one may be better." in result["both"]
     assert "TNL: only one size was trained, so the best size is not known." in result["one"]
     assert "TNL: only the size 55k was trained that far, so the best size there is not known." in result["alone"]
@@ -135,7 +135,7 @@ def reaching(*computes: float, censored: tuple[str | None, ...] = (None, None)) 
     return replace(fit, envelope=replace(fit.envelope, points=points))
 
 
-def said_of(verdict: LowestLoss) -> list[str]:
+def notes_of(verdict: LowestLoss) -> list[str]:
     result = verdict_notes(study_of(fit_of("envelope"), verdicts=(verdict,)))
     assert any("ends half a smoothing window before its run" in line for line in result)
     return result
@@ -179,10 +179,10 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
 
 
 def test_no_compute_that_all_reached(tmp_path: Path) -> None:
-    one, other = reaching(1e9, 1e10), reaching(1e11, 1e12, censored=("inside warm-up", None))
+    fit, other = reaching(1e9, 1e10), reaching(1e11, 1e12, censored=("inside warm-up", None))
     curve = flat(0.0)
     result = judge_architectures(
-        {"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, dict.fromkeys(NAMES), 0.95
+        {"tnl": [curve], "llama": [curve]}, {"tnl": fit, "llama": other}, dict.fromkeys(NAMES), 0.95
     )
     assert result.c is None and result.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
     assert study_lines(study_of(fit_of("envelope"), verdicts=(result,))) == [f"No comparison: {result.reason}."]
@@ -197,12 +197,12 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
     """Four of one loss, with the noise between seeds measured with 8 degrees of freedom, in 2,000 studies: the
     intervals hold for the best, which was picked by looking."""
     rng = np.random.default_rng(0)
-    one = reaching(1e10, 1e11)
+    fit = reaching(1e10, 1e11)
     alarms = 0
     for _ in range(2000):
         noise = SeedNoise(0.01 * math.sqrt(rng.chisquare(8) / 8), 8)
         curves = {arch: [flat(0.01 * rng.standard_normal())] for arch in NAMES}
-        result = judge_architectures(curves, dict.fromkeys(NAMES, one), dict.fromkeys(NAMES, noise), 0.95)
+        result = judge_architectures(curves, dict.fromkeys(NAMES, fit), dict.fromkeys(NAMES, noise), 0.95)
         alarms += any(result.against(arch, result.best).verdict == WORSE for arch in NAMES if arch != result.best)
     assert 0.035 < alarms / 2000 < 0.065
 

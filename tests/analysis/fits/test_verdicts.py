@@ -32,8 +32,8 @@ def judged(points, approach="parametric", **options):
     return judge(result, points, surface or (lambda kept: approaches.fit(kept, approach, **options)))
 
 
-def check(verdict, name, claim=0):
-    return next(one for one in verdict.claims[claim].checks if one.name == name)
+def check_of(verdict, name, claim=0):
+    return next(check for check in verdict.claims[claim].checks if check.name == name)
 
 
 @pytest.mark.parametrize("approach", ["parametric", "isoflop"])
@@ -42,22 +42,22 @@ def test_a_right_law_of_many_budgets_is_believed(approach):
     assert computed.reach >= 1 and computed.believe.startswith("believe up to")
     first = computed.claims[0]
     assert first.reach == 1 and first.believed
-    assert [one.name for one in first.checks] == ["inside", "fits", "rehearsed", "stable"]
+    assert [check.name for check in first.checks] == ["inside", "fits", "rehearsed", "stable"]
     assert first.value == pytest.approx(float(TRUTH.n_opt(2.56e20)), rel=0.1)
 
 
 def test_a_reach_that_nothing_rehearses_is_not_believed():
     computed = judged(profiles(), at=[2.56e21, 2.56e23])
     assert computed.reach in (1, 10)
-    far = check(computed, "rehearsed", -1)
+    far = check_of(computed, "rehearsed", -1)
     assert far.state == "not done" and "nothing rehearses a reach of 1,000" in far.words
     assert not computed.claims[-1].believed
 
 
 def test_an_optimum_outside_of_what_was_trained_is_not_believed():
     computed = judged(profiles(away=12.0))
-    one = check(computed, "inside")
-    assert one.state == "failed" and one.value > one.limit == 1.2
+    check = check_of(computed, "inside")
+    assert check.state == "failed" and check.value > check.limit == 1.2
     assert computed.reach == 0 and "outside what was trained" in computed.reasons[0]
 
 
@@ -66,15 +66,15 @@ def test_a_law_that_bends_is_refuted_by_its_rehearsal():
     ratio = np.log(points.flops / points.flops.min())
     bent = points.loss + 0.02 * ratio * np.log(points.n_params / TRUTH.n_opt(points.flops))
     computed = judged(replace(points, loss=bent), "isoflop")
-    assert check(computed, "rehearsed").value > 1.2
+    assert check_of(computed, "rehearsed").value > 1.2
 
 
 def test_one_size_that_decides_is_named():
     """Sizes that are mistuned each in its own way."""
     points = profiles(0.02, 6)
     computed = judged(points)
-    one = check(computed, "stable")
-    assert one.state == "failed" and "without the size" in one.words
+    check = check_of(computed, "stable")
+    assert check.state == "failed" and "without the size" in check.words
 
 
 def test_repeated_runs_that_lie_off_the_surface_fail_the_fit():
@@ -86,7 +86,7 @@ def test_repeated_runs_that_lie_off_the_surface_fail_the_fit():
     again = replace(again, loss=again.loss * noise, run=np.arange(len(again)).astype(str).astype(object))
     again = replace(again, trunk=again.run, cell=again.run)
     computed = judged(again)
-    assert check(computed, "fits").state == "failed" and "refute" in check(computed, "fits").words
+    assert check_of(computed, "fits").state == "failed" and "refute" in check_of(computed, "fits").words
 
 
 def test_of_many_sizes_neighbours_are_left_out_together():

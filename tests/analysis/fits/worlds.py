@@ -116,7 +116,7 @@ class Setting:
         a = (world.log_n_opt(last) - world.log_n_opt(first)) / (last - first)
         true = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
         clean = crossed(find_crossings(curves, (first, last)))
-        line = fit_line(clean, [one.middle("n_params") for one in clean], math.exp(-1 / ladder.memory))
+        line = fit_line(clean, [crossing.middle("n_params") for crossing in clean], math.exp(-1 / ladder.memory))
         assert line is not None
         width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1][1]) / line.slope**2
         return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, *true, width)
@@ -219,8 +219,8 @@ def oracle_power(null: Setting, setting: Setting, df: int | None = None, studies
     shifts = rng.standard_normal((studies, setting.ladder.n_sizes)) * setting.ladder.s / np.sqrt(setting.ladder.n_seeds)
     still = extract(null.curves, log_c).log_loss
     terms = [
-        quadratic_terms(log_c, extract(one.curves, log_c, shifts).log_loss) - quadratic_terms(log_c, still)
-        for one in (null, setting)
+        quadratic_terms(log_c, extract(case.curves, log_c, shifts).log_loss) - quadratic_terms(log_c, still)
+        for case in (null, setting)
     ]
     if df is not None:
         terms = [term / np.sqrt(rng.chisquare(df, studies) / df) for term in terms]

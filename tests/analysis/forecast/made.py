@@ -11,7 +11,7 @@ def run(run_id, **more):
 
 
 def predictions(*runs, **more):
-    groups = {one.group: {"reason": one.reason, "largest": None if one.reason else {"c": 1e16}} for one in runs}
+    groups = {row.group: {"reason": row.reason, "largest": None if row.reason else {"c": 1e16}} for row in runs}
     made = {"study": "tiny", "made": "2026-01-02T03:04:05+00:00", "program": {"commit": "0123456789abcdef+changes"}}
     made |= {"inputs_hash": "one", "fitted": {"n_runs": 61, "of": 76, "spec_hashes": {}}, "level": 0.9, "runs": runs}
     made |= {"conventions": {"C": "exact", "L": "held-out loss (nats/token)"}, "groups": groups}

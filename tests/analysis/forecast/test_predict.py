@@ -70,7 +70,7 @@ def small(run_id, **more):
 
 def tables(predicted, losses, tokens=1000, state="done"):
     """Of runs that were trained after they were predicted so."""
-    digests = {one.run_id: predicted.digest(one) for one in predicted.runs}
+    digests = {row.run_id: predicted.digest(row) for row in predicted.runs}
     runs = pd.DataFrame({"run_id": list(losses), "state": state, "prediction": [digests[name] for name in losses]})
     evals = pd.DataFrame({"run_id": list(losses), "n_tokens": tokens, "loss": list(losses.values())})
     return RunTable(runs, pd.DataFrame({"run_id": []}), evals)

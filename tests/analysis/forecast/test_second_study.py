@@ -86,11 +86,11 @@ def test_eight_layers_are_another_surface_than_four(runs):
     grid = runs[runs.flops < 4e15]
     for arch in ARCHS:
         of_arch = grid[grid.arch == arch]
-        (one, _), (two, found) = (surface_with_depth(of_arch, by_depth) for by_depth in (False, True))
+        (plain, _), (deep, parameters) = (surface_with_depth(of_arch, by_depth) for by_depth in (False, True))
         dof = len(of_arch) - 7
-        p = stats.f.sf((one - two) / 2 / (two / dof), 2, dof)
+        p = stats.f.sf((plain - deep) / 2 / (deep / dof), 2, dof)
         assert p < 0.01
-        residual = [100 * math.sqrt(total / len(of_arch)) for total in (one, two)]
-        cells = [f"{residual[0]:.2f}%", f"{residual[1]:.2f}%", signed(100 * math.expm1(found[5])) + "%"]
-        cells += [signed(100 * math.expm1(found[6])) + "%", f"{p:.0e}" if p < 5e-4 else f"{p:.3f}"]
+        residual = [100 * math.sqrt(total / len(of_arch)) for total in (plain, deep)]
+        cells = [f"{residual[0]:.2f}%", f"{residual[1]:.2f}%", signed(100 * math.expm1(parameters[5])) + "%"]
+        cells += [signed(100 * math.expm1(parameters[6])) + "%", f"{p:.0e}" if p < 5e-4 else f"{p:.3f}"]
         assert f"| {ARCHS[arch]} | {' | '.join(cells)} |" in PAGE

@@ -97,7 +97,7 @@ def books_laws() -> dict[Path, RateLaw]:
 def _but_llama(swept: RateLaw, refitted: RateLaw) -> RateLaw:
     """`swept` with the law, noise and cells of LLaMA of `refitted`."""
     of_llama = {name: getattr(swept, name) | {"llama": getattr(refitted, name)["llama"]} for name in ("laws", "noise")}
-    cells = [cell for one in (swept, refitted) for cell in one.cells if (cell["arch"] == "llama") == (one is refitted)]
+    cells = [cell for law in (swept, refitted) for cell in law.cells if (cell["arch"] == "llama") == (law is refitted)]
     return swept.model_copy(update=of_llama | {"cells": cells, "inputs_sha256": refitted.inputs_sha256})
 
 

@@ -345,10 +345,10 @@ def test_the_noise_is_of_each_architecture_where_a_test_tells_them_apart():
     assert fit.noise["llama"].s > 3 * fit.noise["tnl"].s and fit.noise["tnl"] == fit.noise["hgrn2"]
     assert fit.noise["llama"].s == pytest.approx(0.01, rel=0.3) and fit.noise["tnl"].s == pytest.approx(0.002, rel=0.3)
     assert "LLaMA: 0.8" in verdict(fit)[-1] and "TNL, HGRN2: 0.2" in verdict(fit)[-1]
-    one = [
+    points = [
         point for point in points_of("quickstart_rates.csv") if point.arch != "tnl" or point.lr in (1e-3, 2e-3, 4e-3)
     ]
-    assert set(fit_rates(one).noise) == {"llama", "tnl", "hgrn2", "cosformer2"}
+    assert set(fit_rates(points).noise) == {"llama", "tnl", "hgrn2", "cosformer2"}
 
 
 def unequal(random: np.random.Generator, scatter: float = 0.0) -> list[RatePoint]:

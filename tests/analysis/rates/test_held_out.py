@@ -120,9 +120,9 @@ def test_the_runs_of_55_million_parameters_are_judged_by_a_quarter_of_their_toke
     (row,) = fit.laws["tnl"].left_out_far
     assert row.n_tokens == 121_012_224 and row.excess == pytest.approx(0.0003, abs=1e-4)
     assert row.high == pytest.approx(0.0054, abs=1e-3) and not fit.laws["hgrn2"].left_out_far
-    said = " ".join(verdict(fit))
-    assert "upper bound 0.54% (n55m on 121M tokens): not shown to cost at most 0.3%" in said
-    assert "HGRN2: at 4 times the tokens of all other sizes a size left out cannot be judged" in said
+    text = " ".join(verdict(fit))
+    assert "upper bound 0.54% (n55m on 121M tokens): not shown to cost at most 0.3%" in text
+    assert "HGRN2: at 4 times the tokens of all other sizes a size left out cannot be judged" in text
 
 
 def test_a_sweep_by_a_recipe_judges_its_rates_at_four_times_the_tokens():
@@ -132,8 +132,8 @@ def test_a_sweep_by_a_recipe_judges_its_rates_at_four_times_the_tokens():
     assert law.terms == ["n_params", "n_tokens"] and not fit.unused
     assert {(row.size, row.n_tokens) for row in law.left_out_far} == {("10k", 801_792), ("18k", 1_480_960)}
     assert all(row.excess < 0.0031 < row.high for row in law.left_out_far)
-    said = " ".join(verdict(fit))
-    assert "upper bound 1.71% (18k on 1.48M tokens): not shown to cost at most 0.3%" in said
+    text = " ".join(verdict(fit))
+    assert "upper bound 1.71% (18k on 1.48M tokens): not shown to cost at most 0.3%" in text
 
 
 def test_an_upper_bound_does_not_fall_where_the_cubic_term_turns_the_curve():

@@ -43,8 +43,13 @@ def test_rows_say_how_much_compute_the_others_need(compared):
 
 def test_a_verdict_that_depends_on_the_count_says_so(compared):
     view, best = compared.main, compared.main.archs[0]
-    turned = View(view.archs, view.range, compute=tuple(one.against(one.other) for one in view.compute))
-    turned = [Comparison(one.reference, one.other, one.of, one.at, one.ratio) for one in turned.compute]
+    turned = View(
+        view.archs, view.range, compute=tuple(comparison.against(comparison.other) for comparison in view.compute)
+    )
+    turned = [
+        Comparison(comparison.reference, comparison.other, comparison.of, comparison.at, comparison.ratio)
+        for comparison in turned.compute
+    ]
     cases = {"depends on the measure": View(view.archs, view.range, compute=tuple(turned))}
     cases["undecided: worse by 1 of 2 ways to count compute and size (not known with C exact)"] = View(
         reason="no speed"

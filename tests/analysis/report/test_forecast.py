@@ -14,7 +14,9 @@ def forecast(*measured, **more):
     """Two seeds of LLaMA, measured or not, and a run of TNL of which nothing is predicted."""
     seeds = [run(f"llama-55m-s{i}", **more) for i in range(len(measured))]
     lost = run("tnl-55m-s0", arch="tnl", group="tnl", loss=None, interval=None, reason="it has no surface")
-    states = [Outcome(one, loss, "done" if loss else "not trained") for one, loss in zip(seeds, measured, strict=True)]
+    states = [
+        Outcome(seed, loss, "done" if loss else "not trained") for seed, loss in zip(seeds, measured, strict=True)
+    ]
     return ForecastRound(predictions(*seeds, lost), (*states, Outcome(lost, None, "not trained")))
 
 

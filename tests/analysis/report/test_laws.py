@@ -88,9 +88,9 @@ def test_sizes_that_a_surface_is_fitted_without_are_named() -> None:
 def test_the_noise_is_that_of_each_part() -> None:
     quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
     whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
-    one = SeedNoise(0.007, 16.8, parts=(whole,))
-    two = replace(one, parts=(quiet, noisy))
-    assert noise_text(replace(one, parts=(replace(whole, archs=("tnl",)),))) == (
+    noise = SeedNoise(0.007, 16.8, parts=(whole,))
+    two = replace(noise, parts=(quiet, noisy))
+    assert noise_text(replace(noise, parts=(replace(whole, archs=("tnl",)),))) == (
         "0.70% of the loss, 16.8 degrees of freedom"
     )
     assert noise_text(two) == (

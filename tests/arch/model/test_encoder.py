@@ -60,9 +60,9 @@ def test_the_head_reads_the_pooled_real_positions(pooling):
 def test_two_documents_are_read_by_one_encoder():
     config = config_of(documents=2, positions="learned")
     model, documents = moved_model(config), random_rows([3, 12, 9, 1], 12)
-    one = moved_model(config_of(length=12, positions="learned"))
-    one.decoder.load_state_dict(model.decoder.state_dict())
-    u, v = (one.decoder(documents[half::2])[0][:, 0] for half in (0, 1))
+    encoder = moved_model(config_of(length=12, positions="learned"))
+    encoder.decoder.load_state_dict(model.decoder.state_dict())
+    u, v = (encoder.decoder(documents[half::2])[0][:, 0] for half in (0, 1))
     logits = model(input_ids=documents.view(2, LENGTH)).logits[:, 0]
     torch.testing.assert_close(logits, torch.cat([u, v, u * v, u - v], -1) @ model.lm_head.weight.T)
     check_parameters(config)

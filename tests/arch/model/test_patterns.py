@@ -47,13 +47,13 @@ def test_chunks_steps_and_the_naive_form_are_one_function(seed):
 def test_a_pattern_of_one_kind_is_the_architectures_model():
     """The same parameters by name, bits and groups of weight decay."""
     register_pattern("only", ["hgrn2", "hgrn2"])
-    one, pure = (build_model(preset(arch, "25k"), seed=3) for arch in ("only", "hgrn2"))
+    pattern, pure = (build_model(preset(arch, "25k"), seed=3) for arch in ("only", "hgrn2"))
     assert ARCHITECTURES["only"].layers == ("hgrn2",)
-    ours, theirs = dict(one.named_parameters()), dict(pure.named_parameters())
+    ours, theirs = dict(pattern.named_parameters()), dict(pure.named_parameters())
     assert list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert one.no_weight_decay() == pure.no_weight_decay()
+    assert pattern.no_weight_decay() == pure.no_weight_decay()
     ids = torch.arange(64)[None]
-    assert torch.equal(one(input_ids=ids).logits, pure(input_ids=ids).logits)
+    assert torch.equal(pattern(input_ids=ids).logits, pure(input_ids=ids).logits)
 
 
 def test_what_belongs_to_a_kind_is_by_kind(tmp_path):

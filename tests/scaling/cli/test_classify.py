@@ -125,20 +125,20 @@ def test_a_study_of_classes_runs_from_file_to_table(study):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "said"),
+    ("schedule", "message"),
     [
         ("cosine", "forecast: not predicted, as study classes: no run can be fitted"),
         ("constant", "predict: 0 of 1 run predicted"),
     ],
 )
-def test_a_forecast_without_a_law_leaves_the_accuracies(study, tmp_path, schedule, said):
+def test_a_forecast_without_a_law_leaves_the_accuracies(study, tmp_path, schedule, message):
     size = {"n_layers": 2, "d_model": 128, "n_heads": 2, "d_ffn": 256}
     more = {"forecast": {"sizes": {"large": size}, "seeds": [9], "n_tokens": 12 * 8 * 16}}
     more |= {"training": {"schedule": schedule, "n_checkpoints": 1}, "fit": {"smoothing_tokens": 512}}
     path = write_study(tmp_path, study.parent / "set", ["hgrn2"], 6, rows=8, row=16, **more)
     result = in_this_process(main, "run", path)
     assert result.returncode == 0, result.stderr
-    assert said in result.stdout and set(accuracies(result.stdout)) == {"HGRN2"}
+    assert message in result.stdout and set(accuracies(result.stdout)) == {"HGRN2"}
 
 
 def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):

@@ -70,17 +70,17 @@ def test_the_chinchilla_points():
         pytest.skip("no shared/data/chinchilla beside the repository")
     arguments = [CHINCHILLA, "--approach", "parametric", "--columns", COLUMNS, "--drop-highest-loss", "5", "--json"]
     computed = json.loads(fit(*arguments, "--at", "1e22", "--predict", "7e9,1.4e12"))
-    (one,) = computed["results"]
-    one = Fit.from_dict(one)
-    assert one.approach == "parametric" and one.n_points == 240
+    (stored,) = computed["results"]
+    result = Fit.from_dict(stored)
+    assert result.approach == "parametric" and result.n_points == 240
     expected = {"E": 1.817218, "A": 477.83, "B": 2143.4, "alpha": 0.347311, "beta": 0.367172, "a": 0.51390}
-    assert {name: one.parameters[name].value for name in expected} == pytest.approx(expected, rel=1e-4)
-    assert one.objective.value == pytest.approx(0.00101827, rel=1e-5)
-    assert one.objective.worst == pytest.approx(one.objective.value, rel=1e-6)
-    assert one.a.interval == pytest.approx([0.480, 0.557], abs=0.01)
+    assert {name: result.parameters[name].value for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert result.objective.value == pytest.approx(0.00101827, rel=1e-5)
+    assert result.objective.worst == pytest.approx(result.objective.value, rel=1e-6)
+    assert result.a.interval == pytest.approx([0.480, 0.557], abs=0.01)
     assert computed["input"]["derived"] == {"n_tokens": "C / (6 N) (6nd)"}
     assert computed["input"]["rows"] == {"read": 245, "dropped": {"the highest losses": 5}, "kept": 240}
-    optimum, predicted = one.optima[0], one.predictions[0].loss
+    optimum, predicted = result.optima[0], result.predictions[0].loss
     assert 6 * optimum.n_params.value * optimum.n_tokens.value == pytest.approx(1e22)
     assert predicted.value == pytest.approx(1.817218 + 477.83 / 7e9**0.347311 + 2143.4 / 1.4e12**0.367172, rel=1e-4)
     assert predicted.low < predicted.value < predicted.high
@@ -101,12 +101,12 @@ def test_a_table_of_curves(curves, tmp_path):
     saved = tmp_path / "fit.json"
     computed = json.loads(fit(*arguments, "--at", "1e18,1e20", "--save", saved, "--json"))
     assert computed == json.loads(saved.read_text())
-    assert [one["group"] for one in computed["results"]] == ["tnl", "hgrn2"] and computed["not_fitted"] == []
-    for one in map(Fit.from_dict, computed["results"]):
-        assert one.approach == "envelope" and len(one.input_hash) == 64
-        assert one.a.value == pytest.approx(0.5, abs=0.02) and one.n_runs == 8 and one.n_points == 480
-        assert [at.flops for at in one.optima] == [1e18, 1e20]
-        assert one.conventions == {"C": "6nd", "L": "the table's unit"}
+    assert [result["group"] for result in computed["results"]] == ["tnl", "hgrn2"] and computed["not_fitted"] == []
+    for result in map(Fit.from_dict, computed["results"]):
+        assert result.approach == "envelope" and len(result.input_hash) == 64
+        assert result.a.value == pytest.approx(0.5, abs=0.02) and result.n_runs == 8 and result.n_points == 480
+        assert [at.flops for at in result.optima] == [1e18, 1e20]
+        assert result.conventions == {"C": "6nd", "L": "the table's unit"}
     assert computed["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
     text = fit(*arguments, "--details")
     for outcome in (
@@ -136,12 +136,13 @@ def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
     grouped = json.loads(saved.read_text())
     assert "grouped by 'arch'; --columns arch= fits all of its values as one" in text
     assert "compute for the same loss" in text
-    assert [one["group"] for one in grouped["results"]] == ["A", "B"]
+    assert [result["group"] for result in grouped["results"]] == ["A", "B"]
     assert grouped["comparisons"]
     text = fit(*arguments, "--columns", "arch=")
     whole = json.loads(saved.read_text())
     assert "grouped" not in text and "compute for the same loss" not in text
-    assert [(one["group"], one["n_runs"]) for one in whole["results"]] == [("", 24)] and whole["comparisons"] is None
+    assert [(result["group"], result["n_runs"]) for result in whole["results"]] == [("", 24)]
+    assert whole["comparisons"] is None
 
 
 def test_losses_of_other_texts_are_not_compared(tmp_path):
@@ -174,7 +175,7 @@ def test_losses_of_other_texts_are_not_compared(tmp_path):
     alike, apart = computed["comparisons"]
     assert alike["at"] == "corpus c4 and tokenizer llama3" and alike["reason"] == ""
     (view,) = alike["views"].values()
-    assert {(one["reference"], one["other"]) for one in view["compute"]} == {("tnl", "llama")}
+    assert {(comparison["reference"], comparison["other"]) for comparison in view["compute"]} == {("tnl", "llama")}
     assert apart["reason"] == why and apart["views"] == {}
     table[table["arch"] != "tnl"].to_csv(path, index=False)
     text = fit(*arguments)
@@ -191,7 +192,7 @@ def test_points_ends_are_what_every_approach_takes(curves):
         "--points ends: the approach envelope needs curves", *arguments, "--points", "ends", *("--approach", "envelope")
     )
     computed = json.loads(fit(*arguments, "--json"))
-    assert {one["approach"] for one in computed["results"]} == {"envelope", "isoflop"}
+    assert {result["approach"] for result in computed["results"]} == {"envelope", "isoflop"}
 
 
 @pytest.mark.parametrize(
@@ -243,15 +244,15 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     """Hoffmann et al.'s surface: a = 0.28 / 0.62."""
     path = profiles(tmp_path / "profiles.csv")
     computed = json.loads(fit(path, "--at", "1e20", "--replicates", "100", "--json"))
-    assert [one["approach"] for one in computed["results"]] == ["isoflop", "parametric"]
+    assert [result["approach"] for result in computed["results"]] == ["isoflop", "parametric"]
     assert computed["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
-    for one in computed["results"]:
-        a = Fit.from_dict(one).a
+    for result in computed["results"]:
+        a = Fit.from_dict(result).a
         assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
     akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "40", "--json"))
     assert akima["results"][0]["isoflop"]["minimum"] == "akima"
-    assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in computed["results"])
-    assert [one["approach"] for one in computed["not_fitted"]] == ["envelope"]
+    assert all(result["verdict"]["claims"][0]["reach"] == 1 for result in computed["results"])
+    assert [failure["approach"] for failure in computed["not_fitted"]] == ["envelope"]
     assert computed["not_fitted"][0]["reason"].startswith("needs curves")
     text = fit(path, "--replicates", "40", "--details")
     assert "random effects" in text and "x 10" in text  # ten times the largest compute
@@ -273,14 +274,14 @@ def test_the_first_screen_has_a_table_of_all_approaches_and_why_they_are_believe
     assert heads.split() == ["approach", "a", "N_opt", "D_opt", "L_opt", "verdict"]
     assert "optimum at C = 1e22 FLOP (6nd), the largest of the points" in text
     assert "optimum at C = 1e23" not in text
-    for one in (isoflop, parametric):
-        value, under = cells(text, one.approach)
-        (low, high), optimum = one.a.interval, one.optima[0]
-        assert f"{one.a.value:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
+    for result in (isoflop, parametric):
+        value, under = cells(text, result.approach)
+        (low, high), optimum = result.a.interval, result.optima[0]
+        assert f"{result.a.value:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
         assert count(optimum.n_params.value) in value and count(optimum.n_tokens.value) in value
-        assert "–".join(map(count, optimum.n_params.interval)) in under and one.verdict.believe in value
-        assert f"{one.approach}: {one.verdict.believe}: at 1e22 FLOP: rehearsed at " in text
-        assert all(why in text for why in reasons_of(one.verdict)) and "; at 1e23 FLOP: " in text
+        assert "–".join(map(count, optimum.n_params.interval)) in under and result.verdict.believe in value
+        assert f"{result.approach}: {result.verdict.believe}: at 1e22 FLOP: rehearsed at " in text
+        assert all(why in text for why in reasons_of(result.verdict)) and "; at 1e23 FLOP: " in text
     assert "envelope: not fitted: needs curves" in text
     assert len(text[text.index("optimum at") :].splitlines()) <= 15
     whole = fit(path, "--replicates", "40", "--details")
@@ -345,13 +346,13 @@ def test_where_one_term_is_missing_no_size_is_optimal_and_the_fit_says_so(tmp_pa
     computed = json.loads(
         fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40", "--json")
     )
-    (one,) = computed["results"]
-    assert one["verdict"]["believe"] == "do not believe"
-    one = Fit.from_dict(one)
-    for size in (size for at in one.optima for size in (at.n_params.value, at.n_tokens.value)):
+    (stored,) = computed["results"]
+    assert stored["verdict"]["believe"] == "do not believe"
+    result = Fit.from_dict(stored)
+    for size in (size for at in result.optima for size in (at.n_params.value, at.n_tokens.value)):
         assert size is None or size > 0
     if loss is larger_is_worse:
-        assert one.optima[0].n_params.value is None and "N_opt" not in one.parameters
+        assert result.optima[0].n_params.value is None and "N_opt" not in result.parameters
         assert "not known" in fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40")
 
 
@@ -395,9 +396,9 @@ def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
     path, page = profiles(tmp_path / "profiles.csv"), tmp_path / "page.html"
     arguments, folder = [path, "--replicates", "40", "--json"], tmp_path / "a paper 图"
     plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page, "--figures", folder))
-    for one, other in zip(plain["results"], drawn["results"], strict=True):
+    for result, other in zip(plain["results"], drawn["results"], strict=True):
         curve = other["curve"]
-        assert one == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
+        assert result == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
     html = page.read_text(encoding="utf-8")
     for computed in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
         assert computed in html, computed
@@ -561,7 +562,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(curves, tmp_path):
     for _ in range(2):
         computed = json.loads(fit(curves, *QUICK, "--save", link, "--json"))
         assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == computed
-    assert [one.name for one in folder.iterdir()] == ["found.json"]
+    assert [path.name for path in folder.iterdir()] == ["found.json"]
 
 
 def test_a_disk_that_fails_after_the_fit_is_one_line(curves, tmp_path, monkeypatch):

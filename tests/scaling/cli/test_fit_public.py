@@ -135,9 +135,9 @@ def test_an_outer_exponent_of_public_runs():
         e, a, b, alpha, beta, gamma = theta
         return np.exp(loss) - e - (np.exp(a - alpha * n) + np.exp(b - beta * d)) ** gamma
 
-    found = optimize.least_squares(residual, [2.0, -0.5, -0.5, 0.3, 0.3, 1.0], xtol=1e-15, ftol=1e-15, gtol=1e-15)
-    assert fitted.objective.value == pytest.approx(2 * found.cost, rel=1e-6)
+    search = optimize.least_squares(residual, [2.0, -0.5, -0.5, 0.3, 0.3, 1.0], xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    assert fitted.objective.value == pytest.approx(2 * search.cost, rel=1e-6)
     own = [fitted.parameters[name].value for name in ("E", "alpha", "beta", "gamma")]
-    assert own == pytest.approx(found.x[[0, 3, 4, 5]], rel=1e-3)
+    assert own == pytest.approx(search.x[[0, 3, 4, 5]], rel=1e-3)
     assert fitted.objective.value < 0.6 * plain.objective.value and fitted.parameters["gamma"].high < 1
     assert fitted.optima[0].n_params.value == pytest.approx(plain.optima[0].n_params.value, rel=0.3)

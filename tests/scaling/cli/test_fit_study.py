@@ -81,20 +81,22 @@ def command(study):
 def test_the_command_gives_the_numbers_of_the_fit_stage(study, stage, command):
     laws = [fit for fit in stage["fits"] if fit["verdict"]]
     assert len(laws) == 6
-    for one, other in zip(laws, command["results"], strict=True):
+    for law, other in zip(laws, command["results"], strict=True):
         # the line of a figure: the command makes it for its pictures alone; the rest to the last digit, with intervals,
         # checks and verdict
-        assert one | {"curve": []} == other
+        assert law | {"curve": []} == other
     assert stage["comparisons"] == command["comparisons"]
     parametric = [law for law in laws if law["approach"] == "parametric"]
     # one approach by itself: the seeds of other architectures tell its noise all the same
     alone = printed("runs", study, "--approach", "parametric")["results"]
-    assert [(one["parametric"], one["laws"]) for one in alone] == [
-        (one["parametric"], one["laws"]) for one in parametric
+    assert [(law["parametric"], law["laws"]) for law in alone] == [
+        (law["parametric"], law["laws"]) for law in parametric
     ]
     assert all(("log" not in law["objective"]["name"]) == (STUDY_OBJECTIVE == "least_squares") for law in parametric)
     assert {law["group"] for law in parametric} == {"llama", "tnl"}
-    names = {tuple(check["name"] for check in one["checks"]) for law in parametric for one in law["verdict"]["claims"]}
+    names = {
+        tuple(check["name"] for check in claim["checks"]) for law in parametric for claim in law["verdict"]["claims"]
+    }
     assert names == {("inside", "fits", "rehearsed", "stable")}
 
 
@@ -107,7 +109,7 @@ def test_a_study_and_its_exported_table_give_the_same_numbers(study, stage, comm
     for key in ("input", "results", "not_fitted", "comparisons"):
         assert of_table[key] == command[key], key  # to the last digit, with intervals, checks and verdicts
     paper = printed("table", str(table), "--approach", "isoflop", "--convention", "paper")
-    assert {one["conventions"]["C"] for one in paper["results"]} == {"paper"}
+    assert {law["conventions"]["C"] for law in paper["results"]} == {"paper"}
     # as any table where it is said how: its rows as they stand
     other = printed("table", str(table), "--approach", "isoflop", "--group", "arch", "--convention", "exact")
     assert other["input"]["rows"]["read"] == len(read_table(stored))

@@ -38,7 +38,7 @@ def test_the_table_and_its_json():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("ladder 1M:60M", "'1M:60M' is no ladder: write from, to and how many sizes, as 1M:60M:6"),
         ("ladder 60M:1M:3", "FROM:TO:COUNT: from: 60M is not below to: 1M"),
@@ -51,9 +51,9 @@ def test_the_table_and_its_json():
         ("match llama-410m --top 2", "No such option: --top"),
     ],
 )
-def test_what_cannot_be_is_one_line(words, told):
+def test_what_cannot_be_is_one_line(words, message):
     code, text = flops(*words.split())
-    assert code != 0 and told in text
+    assert code != 0 and message in text
 
 
 HYBRIDS = """

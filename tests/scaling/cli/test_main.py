@@ -74,7 +74,7 @@ def test_every_command_has_a_short_help_and_the_commands_a_version(app):
     assert re.fullmatch(r"linear-scaling \S+\n", CliRunner().invoke(app, ["--version"]).stdout)
     every = [[]]
     for name, command in get_command(app).commands.items():
-        every += [[name], *([name, one] for one in getattr(command, "commands", {}))]
+        every += [[name], *([name, subcommand] for subcommand in getattr(command, "commands", {}))]
     for words in every:
         short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
         assert short.exit_code == 0 and short.stdout == long.stdout and "Usage: " in short.stdout
@@ -135,7 +135,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "no command was given; --help lists them"),
         (["eval"], "no command was given; --help lists them"),
@@ -158,14 +158,14 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["status", "four-architectures", "--only", "size=1t"], "size=1t"),
     ],
 )
-def test_bad_arguments(arguments, told):
+def test_bad_arguments(arguments, message):
     result = scaling(*arguments)
-    assert result.returncode == 2 and told in result.stderr
+    assert result.returncode == 2 and message in result.stderr
     assert result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             "corpus.source=nowhere.txt",
@@ -176,9 +176,9 @@ def test_bad_arguments(arguments, told):
         ("grid.seeds=[0, -1]", "grid.seeds.1: must be greater than or equal to 0"),
     ],
 )
-def test_a_corpus_that_cannot_be_leaves_nothing_behind(study, tmp_path, change, told):
+def test_a_corpus_that_cannot_be_leaves_nothing_behind(study, tmp_path, change, message):
     result = scaling("run", study, "--out", tmp_path / "out", "--set", change)
-    assert result.returncode == 2 and told in result.stderr, result.stderr
+    assert result.returncode == 2 and message in result.stderr, result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

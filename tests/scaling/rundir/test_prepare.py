@@ -113,9 +113,9 @@ def test_counts_of_flop_follow_the_counter(tmp_path):
     write_json(rundir.run_json, right | {"cost": wrong})
     with run_lock(rundir.path):
         assert count_again(study.directory) is None
-    with Request(study, stream=(said := io.StringIO())).writing(rates=False):
+    with Request(study, stream=(stream := io.StringIO())).writing(rates=False):
         assert rundir.record() == right
-    assert f"{run.run_id} 1,234, now {flops['exact']:,.0f} (exact); laws follow" in said.getvalue()
+    assert f"{run.run_id} 1,234, now {flops['exact']:,.0f} (exact); laws follow" in stream.getvalue()
     assert count_again(study.directory) is None
     other = {"cost": wrong | {"n_params": 5}}  # another model's, whose count was right
     write_json(rundir.run_json, right | other)

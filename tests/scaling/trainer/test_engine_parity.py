@@ -108,9 +108,9 @@ def test_stage_3_gathers_whole_layers_and_each_before_it_is_called(monkeypatch: 
         engine.step(tokens, 1e-3)
     within = {part for layer in model.decoder.layers for part in layer.modules() if part is not layer}
     assert not within & {module for module, _ in called}
-    of_layers = [(module, found) for module, found in called if isinstance(module, Layer)]
+    of_layers = [(module, states) for module, states in called if isinstance(module, Layer)]
     assert {module for module, _ in of_layers} == set(model.decoder.layers)
-    assert all("NOT_AVAILABLE" not in found for _, found in of_layers)
+    assert all("NOT_AVAILABLE" not in states for _, states in of_layers)
 
 
 @pytest.mark.parametrize("stage", range(4))
@@ -124,7 +124,7 @@ def test_an_engine_that_is_dropped_leaves_no_weights(stage: int, monkeypatch: py
     left += [weakref.ref(flat) for flat in zero.fp32_partitioned_groups_flat] if stage == 3 else []
     del engine, zero
     gc.collect()
-    assert not any(thing() for thing in left)
+    assert not any(reference() for reference in left)
 
 
 @pytest.mark.parametrize("recompute", [False, True])

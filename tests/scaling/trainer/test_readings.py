@@ -49,12 +49,12 @@ def test_the_bad_step_is_named_and_no_later_one_is_kept(tmp_path: Path, bad: int
     training, taken = trainer(rundir), []
     step = training.engine.step
 
-    def with_a_bad_one(tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def spoilt_step(tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
         loss, norm = step(tokens, lr)
         taken.append(1)
         return (loss * float("nan") if len(taken) == bad else loss), norm
 
-    training.engine.step = with_a_bad_one  # type: ignore[method-assign]
+    training.engine.step = spoilt_step  # type: ignore[method-assign]
     assert training.train() == 3 and len(taken) == reached
     assert status(rundir)["reason"] == f"loss is nan at step {bad}"
     assert [row["step"] for row in rundir.checked_rows().rows] == list(range(1, bad))

@@ -75,7 +75,7 @@ def test_pairing_makes_the_interval_three_times_narrower(frontiers):
     apart = [replace(group, cell=np.char.add(group.group, group.cell.astype(str))) for group in groups]
     unpaired = fit_frontiers(apart, n_replicates=199)
     for loss in (2.7, 3.2, 4.0):
-        paired, wide = (np.diff(one.interval(one.log_gain("a", "b", loss)))[0] for one in (frontiers, unpaired))
+        paired, wide = (np.diff(fit.interval(fit.log_gain("a", "b", loss)))[0] for fit in (frontiers, unpaired))
         assert wide > 3 * paired
 
 
@@ -91,11 +91,12 @@ def test_a_single_pair_that_shares_its_batches_does_not_tell_the_noise_of_all():
 def test_what_is_read_off_a_comparison(frontiers):
     view = view_of(frontiers)
     assert view.shared_e and view.archs == ("b", "a") and view.pairs == [("a", "b")]
-    assert [one.at for one in view.compute][::3] == pytest.approx([*view.range]) and len(view.compute) == 5
-    for one in view.compute:
-        truth = ONE.flops_to_reach(NEAR.l_opt(one.at)) / one.at
-        assert one.of == COMPUTE and one.ratio.value == pytest.approx(truth, rel=0.06)
-        assert one.ratio.low < truth < one.ratio.high and one.verdict == WORSE
+    assert [comparison.at for comparison in view.compute][::3] == pytest.approx([*view.range])
+    assert len(view.compute) == 5
+    for comparison in view.compute:
+        truth = ONE.flops_to_reach(NEAR.l_opt(comparison.at)) / comparison.at
+        assert comparison.of == COMPUTE and comparison.ratio.value == pytest.approx(truth, rel=0.06)
+        assert comparison.ratio.low < truth < comparison.ratio.high and comparison.verdict == WORSE
     assert view.at("a", "b", beyond=True).at == view.beyond == pytest.approx(10 * view.range[1])
     turned = view.at("b", "a")
     assert turned.verdict == BETTER and turned.ratio.value * view.at("a", "b").ratio.value == pytest.approx(1)
@@ -120,7 +121,7 @@ def test_a_draw_that_needs_no_compute_for_a_loss_gives_no_warning(frontiers):
 def test_what_costs_more_a_token_needs_more_compute(frontiers):
     groups = study([ONE, NEAR], *NOISE, seed=3)
     dear = [groups[0], replace(groups[1], flops=groups[1].flops * 1.5)]  # b's token costs half as much again
-    gains = [one.log_gain("a", "b", 3.0)[0] for one in (frontiers, fit_frontiers(dear, n_replicates=3))]
+    gains = [fit.log_gain("a", "b", 3.0)[0] for fit in (frontiers, fit_frontiers(dear, n_replicates=3))]
     assert gains[0] - gains[1] == pytest.approx(np.log(1.5), rel=1e-6)
 
 
@@ -141,15 +142,15 @@ def test_views_without_a_comparison_have_their_reason(frontiers):
 
 
 def test_what_cannot_be_compared_is_refused():
-    one, other = study([ONE, NEAR], *NOISE, seed=0)
+    group, other = study([ONE, NEAR], *NOISE, seed=0)
     for groups, message in (
-        ([one], "needs two architectures"),
-        ([one, replace(other, convention="exact")], "one convention, there are 6nd, exact"),
-        ([one, replace(other, loss_unit="bits/byte")], "one loss unit"),
-        ([one, replace(other, loss_of="corpus c4")], "one kind of loss, there are unstated, corpus c4"),
-        ([one, other.take(np.arange(5))], "b: L = E .* these points have 2"),
-        ([one, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "b: .* needs 3 or more different N"),
-        ([one, replace(other, n_tokens=20 * other.n_params)], "b: .*D follows N"),
+        ([group], "needs two architectures"),
+        ([group, replace(other, convention="exact")], "one convention, there are 6nd, exact"),
+        ([group, replace(other, loss_unit="bits/byte")], "one loss unit"),
+        ([group, replace(other, loss_of="corpus c4")], "one kind of loss, there are unstated, corpus c4"),
+        ([group, other.take(np.arange(5))], "b: L = E .* these points have 2"),
+        ([group, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "b: .* needs 3 or more different N"),
+        ([group, replace(other, n_tokens=20 * other.n_params)], "b: .*D follows N"),
     ):
         with pytest.raises(InputError, match=message):
             fit_frontiers(groups, n_replicates=3)
@@ -157,7 +158,7 @@ def test_what_cannot_be_compared_is_refused():
 
 def p_values(other, n_studies, drawn=study, noise=NOISE):
     data = (gather(drawn([ONE, other], *noise, seed)) for seed in range(n_studies))
-    return np.array([p_value_of_shared_e(one, fit_paired(one, shared=False)) for one in data])
+    return np.array([p_value_of_shared_e(points, fit_paired(points, shared=False)) for points in data])
 
 
 OTHER_TEXT = replace(NEAR, E=NEAR.E + 0.15)
@@ -204,7 +205,7 @@ def test_a_pair_has_one_verdict(loss, by_count, verdict):
     measured = loss and Comparison("a", "b", LOSS, 1e18, loss)
     compute = {str(i): Comparison("a", "b", COMPUTE, 1e18, ratio) for i, ratio in enumerate(by_count)}
     assert Pair("a", "b", measured, compute).verdict == verdict
-    turned = {name: one.against("a") for name, one in compute.items()}
+    turned = {name: comparison.against("a") for name, comparison in compute.items()}
     opposite = {WORSE: BETTER, BETTER: WORSE}
     assert Pair("b", "a", measured and measured.against("a"), turned).verdict == opposite.get(verdict, verdict)
 
