@@ -87,8 +87,7 @@ def plain_loop(
             tensor /= ranks.world
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), settings.grad_clip)
         optimizer.step()
-        for parameter in parameters.values():
-            parameter.grad = None
+        model.zero_grad()
         losses.append((loss.item(), norm.item()))
     return losses
 
