@@ -98,8 +98,9 @@ class ModelConfig:
     """srms (without weights), rms (with a weight vector) or layer (with weight and bias); null: the architecture's."""
     norm_eps: float = 1e-6
     """The term that a norm adds to the mean square."""
-    init_std: float = 0.02
-    """Standard deviation of matrices at initialisation."""
+    init_std: float | None = 0.02
+    """Standard deviation of matrices at initialisation; null: 1 / sqrt(3 d_model), as PyTorch's linear layers of that
+    width have."""
     chunk_size: int = 64
     """Rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it."""
     residual_dtype: str = "auto"
@@ -132,7 +133,8 @@ class ModelConfig:
             raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
         check_choice("residual_dtype", self.residual_dtype, RESIDUAL_DTYPES)
         for name, largest in LARGEST_FLOAT.items():
-            check_float(name, getattr(self, name), largest)
+            if name != "init_std" or self.init_std is not None:
+                check_float(name, getattr(self, name), largest)
         fill = object.__setattr__  # frozen: only here
         if self.encoder is not None:
             fill(self, "tie_embeddings", False)
@@ -155,6 +157,11 @@ class ModelConfig:
     def head_dim(self) -> int:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
+
+    @property
+    def matrix_std(self) -> float:
+        """Standard deviation of matrices at initialisation, a number."""
+        return 1 / math.sqrt(3 * self.d_model) if self.init_std is None else self.init_std
 
     @property
     def n_outputs(self) -> int:

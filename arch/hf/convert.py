@@ -139,7 +139,7 @@ def _their_config(config: ModelConfig, family: Family) -> dict[str, Any]:
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
         "num_hidden_layers": config.n_layers,
-        "initializer_range": config.init_std,
+        "initializer_range": config.matrix_std,
         "tie_word_embeddings": config.tie_embeddings,
         "max_position_embeddings": config.context_length,
         "pad_token_id": None,

@@ -206,7 +206,7 @@ class Decoder(nn.Module):
         their number (2 a layer, 1 without an MLP). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
         parameters as their modules say. The papers state no rule.
         """
-        std = self.config.init_std
+        std = self.config.matrix_std
         writers = sum(kind.n_layers * (2 if mixer.has_mlp else 1) for kind, mixer in self.kinds)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():

@@ -163,7 +163,7 @@ class LanguageModel(nn.Module):
         self.decoder.reset_parameters(generator, filled)
         if not self.model_config.tie_embeddings:
             with torch.no_grad(), filled([self.lm_head.weight]):
-                self.lm_head.weight.normal_(0.0, self.model_config.init_std, generator=generator)
+                self.lm_head.weight.normal_(0.0, self.model_config.matrix_std, generator=generator)
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters excluded from weight decay."""

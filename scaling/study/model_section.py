@@ -15,6 +15,7 @@ _MODEL_TYPES: dict[str, Any] = {  # by the type as ModelConfig and Options write
     "int": Count,
     "int from 0": Index,
     "float": Positive,
+    "float | None": Positive | None,
     "bool": Flag,
     "str": str,
     "str | None": str | None,

@@ -80,7 +80,7 @@ class HGRN1Mixer(HGRNMixer):
                 self.theta.copy_(10_000.0 ** (-2 * channels / self.config.d_model))
         for projection in self.project.values():
             if isinstance(projection, Expansion):
-                projection.reset_parameters(self.config.init_std, generator)
+                projection.reset_parameters(self.config.matrix_std, generator)
 
     def angles(self, x: Tensor, stream: Stream, projected: Tensor | None = None) -> Tensor | None:
         """theta, [D] or [B, T, D]; 0 at padded tokens, which must not rotate the state. projected: x W_theta, if it is

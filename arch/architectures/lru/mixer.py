@@ -47,7 +47,7 @@ class LRUMixer(Mixer):
             self.nu.copy_((-0.5 * square.log()).log())
             self.theta.copy_((2 * math.pi * turn).log())
             self.log_gamma.copy_((1 - square).log() / 2)
-            self.skip.normal_(0.0, self.config.init_std, generator=generator)
+            self.skip.normal_(0.0, self.config.matrix_std, generator=generator)
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         """log |lam|, gamma, both [B, T, D], and the angles [D] or [B, T, D], fp32 (fp64 for fp64); a padded token

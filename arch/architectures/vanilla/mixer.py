@@ -35,7 +35,7 @@ class Sinusoids(PositionEncoding):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.width, self.scale = config.d_model, config.init_std
+        self.width, self.scale = config.d_model, config.matrix_std
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         pairs = torch.arange(-(-self.width // 2), dtype=accumulator(x), device=x.device)
