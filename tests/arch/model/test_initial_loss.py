@@ -33,6 +33,16 @@ def test_tiny_presets(arch, size):
     assert initial_loss(config, 8192) == pytest.approx(math.log(257) + 2e-4 * config.d_model, rel=0.01)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_matrices_that_start_by_the_width(arch):
+    """sigma^2 = 1 / (3 d): ln V + 1 / 6 at every width, those that a configuration is changed to among them."""
+    config = preset(arch, SMALLEST, init_std=None)
+    assert initial_loss(config, 8192) == pytest.approx(math.log(257) + 1 / 6, rel=0.01)
+    wider = config.replace(d_model=3 * config.d_model)
+    assert build_model(wider, 0).decoder.embedding.weight.std().item() == pytest.approx(wider.matrix_std, rel=0.05)
+    assert wider.matrix_std == pytest.approx(config.matrix_std / math.sqrt(3))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("size", PAPER)
