@@ -187,8 +187,8 @@ def _follow(file: LawFile, run: RunSpec, asked: LawRate) -> tuple[float, Followe
     model = config.to_dict()
     swept = {key: value for key, value in law.recipe.model.get(arch, {}).items() if model.get(key) != value}
     if swept:
-        has = ", ".join(f"{key}={model.get(key)}" for key in swept)
-        was = ", ".join(f"{key}={value}" for key, value in swept.items())
+        has = ", ".join(f"{key}={_words(model.get(key))}" for key in swept)
+        was = ", ".join(f"{key}={_words(value)}" for key, value in swept.items())
         notes.append(f"{run.where}: its rate was swept with {was}, and the run has {has}")
     followed = FollowedLaw(
         law_sha256=file.sha256,
@@ -242,7 +242,9 @@ def _check_reach(rate: Rate, terms: list[Term], most: float, origin: str) -> Non
 
 
 def _words(value: Any) -> str:
-    return ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
+    return "null" if value is None else str(value)
 
 
 @dataclass(frozen=True)

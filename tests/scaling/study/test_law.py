@@ -137,6 +137,13 @@ def test_a_run_of_another_model_than_the_swept_one_is_named(tmp_path, law):
     assert not llama.notes and not same.notes and not same.rate.followed.swept_model
     assert other.rate.followed.swept_model == {"decay": "independent"}
     assert other.notes == ["tnl/25k, decay=none: its rate was swept with decay=independent, and the run has decay=none"]
+    at_usual = law.model_copy(update={"recipe": law.recipe.model_copy(update={"model": {"llama": {"init_std": 0.02}}})})
+    (by_width,) = rated(
+        load_study(
+            study(tmp_path, at_usual, {}, grid=grid | {"archs": ["llama"], "axes": {}}, model={"init_std": None})
+        )
+    )
+    assert by_width.notes[-1] == "llama/25k: its rate was swept with init_std=0.02, and the run has init_std=null"
 
 
 def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp_path):
