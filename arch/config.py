@@ -17,7 +17,6 @@ from .registry import NORMS as NORMS
 
 ARCHS = register_all()  # the names of the architectures of this package
 RESIDUAL_DTYPES = ("auto", "fp32")
-LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
 OF_A_KIND = ("n_heads", "d_ffn", "norm", "norm_eps", "chunk_size")  # of COMMON: what layers of a pattern may differ in
 ENCODER = "encoder"  # the field of encoders, of every architecture
 OF_ALL = (*(field for field in COMMON if field not in ("arch", "n_layers", *OF_A_KIND)), ENCODER)
@@ -132,9 +131,8 @@ class ModelConfig:
         if self.chunk_size & (self.chunk_size - 1):
             raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
         check_choice("residual_dtype", self.residual_dtype, RESIDUAL_DTYPES)
-        for name, largest in LARGEST_FLOAT.items():
-            if name != "init_std" or self.init_std is not None:
-                check_float(name, getattr(self, name), largest)
+        check_float("norm_eps", self.norm_eps, largest=1.0)
+        check_float("init_std", self.matrix_std, largest=100.0)
         fill = object.__setattr__  # frozen: only here
         if self.encoder is not None:
             fill(self, "tie_embeddings", False)

@@ -141,7 +141,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _init_weights(self, module: nn.Embedding | nn.Linear) -> None:
         """Initialise an embedding or a head, which the library makes anew where the vocabulary is resized."""
-        nn.init.normal_(module.weight, 0.0, self.config.model_config().matrix_std)
+        nn.init.normal_(module.weight, 0.0, self.decoder.config.matrix_std)
 
     def forward(
         self,
