@@ -117,23 +117,25 @@ def _slopes(fit: RatesFit) -> str:
 
 
 def _far(fit: RatesFit) -> list[str]:
-    """What the rate of a size left out costs at FAR times the tokens of the cells that predict it, a line an
-    architecture."""
-    lines = []
+    """What the rate of a size left out costs at FAR times the tokens of the cells that predict it: a line an
+    architecture, and one for all of which no such cell can be judged."""
+    what = f"at {FAR:g} times the tokens of all other sizes a size left out"
+    lines, unjudged = [], []
     for arch, law in fit.laws.items():
-        what = f"{name_of(arch)}: at {FAR:g} times the tokens of all other sizes a size left out"
         worst = max(law.left_out_far, key=lambda cell: cell.high, default=None)
         if worst is None:
-            lines.append(
-                f"{what} cannot be judged: no best rate is known there, or the short runs of the others give no law: "
-                f"sweep two lengths that are {FAR:g} times shorter"
-            )
+            unjudged.append(name_of(arch))
             continue
         shown = "at most" if worst.high <= LITTLE else "not shown to cost at most"
         lines.append(
-            f"{what} loses {worst.excess:.2%} by its law's rate in the worst of "
+            f"{name_of(arch)}: {what} loses {worst.excess:.2%} by its law's rate in the worst of "
             f"{counted(len(law.left_out_far), 'cell')}, upper bound {worst.high:.2%} ({worst.size} on "
             f"{count(worst.n_tokens)} tokens): {shown} {LITTLE:.1%}"
+        )
+    if unjudged:
+        lines.append(
+            f"{', '.join(unjudged)}: {what} cannot be judged: no best rate is known there, or the short runs of the "
+            f"others give no law: sweep two lengths that are {FAR:g} times shorter"
         )
     return lines
 

@@ -293,7 +293,8 @@ def test_of_the_second_studys_first_sweeps_a_size_left_out_at_four_times_the_tok
 
 
 def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table():
-    fit, page = law_of_the_grid(), (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    page = (RESEARCH / "second-study.md").read_text(encoding="utf-8")
+    fit, page = law_of_the_grid(), page.split("## The law of the grid")[1]
     for row, law in zip(law_rows(fit), fit.laws.values(), strict=True):
         worst = max(far.excess for far in law.left_out_far)
         shown = [row["exponent of N"], row["twice too high"], row["half"], f"{worst:.2%}"]
@@ -303,6 +304,26 @@ def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table()
         assert line.endswith(f"| {row['at 4 times the tokens, at most']} |")
         assert float(line.split(" | ")[1].split()[0]) == pytest.approx(math.exp(law.coefficients[0]), abs=5e-6)
     assert fit.alike["n_params"] < 0.05 < fit.alike["n_tokens"]
+
+
+def test_the_law_from_the_new_start_on_its_page_is_the_fit_of_the_losses_in_its_file():
+    stored = read_law(RESEARCH / "books-start-law.json").law
+    where = ("arch", "size", "n_params", "n_tokens", "batch_tokens")
+    points = [
+        RatePoint(**{name: cell[name] for name in where}, seed=2, lr=rate, loss=loss)
+        for cell in stored.cells
+        for rate, loss in zip(cell["rates"], cell["losses"], strict=True)
+    ]
+    fit, page = fit_rates(points, without=["batch_tokens"], share=True), (RESEARCH / "second-study.md").read_text()
+    page = page.split("**The sweep from there**")[1]
+    assert len(points) == 92 and "92 runs" in page
+    for row, (arch, law) in zip(law_rows(fit), fit.laws.items(), strict=True):
+        assert stored.laws[arch].coefficients == pytest.approx(law.coefficients, abs=1e-9)
+        name = row["architecture"].replace("hgrn2-3to1", "HGRN2 3:1")
+        shown = [row["twice too high"], row["half"], row["a size left out costs, in the worst cell"].split(";")[0]]
+        line = next(line for line in page.splitlines() if line.startswith(f"| {name} | 0.00"))
+        assert line.split(" | ")[2:] == [*shown[:2], f"{shown[2]} |"]
+    assert f"{fit.alike['n_params']:.2f}" in page and f"{fit.alike['n_tokens']:.2f}" in page
 
 
 def test_llamas_law_of_its_two_largest_budgets_is_the_fit_with_the_cell_where_the_first_failed():
