@@ -258,19 +258,23 @@ class Forecast:
             slopes = self.form.slopes_of(laws.surface, n_params, n_tokens)[0]
         return np.log(laws.lowest(c)[0]), np.einsum("mi,ij,mj->m", slopes, self.covariance[which], slopes)
 
-    def reach(self, n_params: float, n_tokens: float) -> float:
-        return float(self.laws.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
-
     def rehearsal(self, n_params: float) -> Rehearsal:
         """That of runs of this size."""
         return self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
 
     def predict(
-        self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
+        self,
+        n_params: float,
+        n_tokens: float,
+        unique_tokens: float | None = None,
+        level: float = LEVEL,
+        c: float | None = None,
     ) -> Rehearsed:
+        """c: the run's FLOP by the points' convention; None: by their cost of a token."""
         run = n_params, n_tokens, unique_tokens
         loss = float(self.whole.loss(np.array([n_params]), np.array([n_tokens]), unique_tokens)[0, 0])
-        reach, rehearsal = self.reach(n_params, n_tokens), self.rehearsal(n_params)
+        c = float(self.laws.cost.per_token(n_params)) * n_tokens if c is None else c
+        reach, rehearsal = c / float(self.points.flops.max()), self.rehearsal(n_params)
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
         if why is None:
             slopes = self.form.slopes_of(self.surface, n_params, n_tokens, unique_tokens)[0, 0]

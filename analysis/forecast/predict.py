@@ -179,7 +179,7 @@ def _predicted(
     )
     if run.is_pending or isinstance(known, str):
         return row.model_copy(update={"reason": NO_RATE if run.is_pending else known})
-    expected = known.predict(row.n_params, read_at, min(read_at, text), level)
+    expected = known.predict(row.n_params, read_at, min(read_at, text), level, row.c)
     claim = judge_loss(known, expected, law)
     loss, ends = expected.loss.value, expected.loss.ends
     rests_on = expected.sentence if ends is None else f"{expected.sentence}; {claim.verdict}"
