@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS
-from analysis.figures.style import GREY, ROW_HEIGHT, SHADE, WIDTH, arch_panels, dress, size_scale
+from analysis.figures.style import GREY, INK, ROW_HEIGHT, SHADE, WIDTH, arch_panels, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
 from analysis.fits.points import CURVES, Points
@@ -99,6 +99,8 @@ def isoflop_figure(points: Points, result: Fit) -> go.Figure:
         _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
         if minimum.reason is None:
             _profile(figure, minimum, colors[str(j)])
+    key = go.Scatter(x=[None], y=[None], mode="markers", marker=_minimum_mark(INK), name="minimum of the curve")
+    figure.add_trace(key)
     sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
     figure.update_xaxes(**log_axis(sizes.min() / 1.2, sizes.max() * 1.2, "parameters N", "count"))
     room = 0.06 * float(np.ptp(losses))
@@ -146,5 +148,8 @@ def _profile(figure: go.Figure, budget: Minimum, color: str) -> None:
         off = np.log(n) - math.log(n_params)
         loss = lowest * np.exp(budget.bend * (off**2 + (budget.asymmetry or 0.0) * off**3))
         figure.add_trace(go.Scatter(x=n, y=loss, mode="lines", line={"color": color, "width": 2}, **bare))
-    marker = {"color": color, "symbol": "diamond", "size": 13, "line": {"color": "white", "width": 1.5}}
-    figure.add_trace(go.Scatter(x=[n_params], y=[lowest], mode="markers", marker=marker, **bare))
+    figure.add_trace(go.Scatter(x=[n_params], y=[lowest], mode="markers", marker=_minimum_mark(color), **bare))
+
+
+def _minimum_mark(color: str) -> dict[str, Any]:
+    return {"color": color, "symbol": "diamond-open", "size": 13, "line": {"color": color, "width": 2}}

@@ -20,6 +20,7 @@ from arch.amounts import byte_size, count, counted_of
 
 COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
+NEXT = 0.07  # the same, between the losses of two seeds
 LOWEST = "lowest loss fitted"
 
 
@@ -181,7 +182,8 @@ def forecast_figure(forecast: ForecastRound) -> go.Figure | None:
         error = {"array": [high - run.loss], "arrayminus": [run.loss - low], "thickness": 2, "width": 7}
         _add(figure, [place], [run.loss], _predicted_mark(color), f"{name}, predicted", error)
         known = [seed.measured for seed in seeds if seed.measured is not None]
-        _add(figure, [place + BESIDE] * len(known), known, _measured_mark(color), f"{name}, measured")
+        beside = [place + BESIDE + NEXT * i for i in range(len(known))]
+        _add(figure, beside, known, _measured_mark(color), f"{name}, measured")
         lowest = [loss for rule, loss in run.baselines.items() if rule == NO_CHANGE]  # none of earlier versions
         _add(figure, [place - BESIDE] * len(lowest), lowest, LOWEST_MARK, LOWEST)
     marks = {f"predicted, {forecast.predictions.level:.0%} for a run": _predicted_mark(INK)}

@@ -39,7 +39,8 @@ def fits(points):
 
 def test_profiles_hold_every_point_and_meet_at_the_minima(points, fits):
     figure = isoflop_figure(points, fits[1])
-    dots = [trace for trace in figure.data if trace.mode == "markers" and trace.showlegend is None]
+    *dots, key = [trace for trace in figure.data if trace.mode == "markers" and trace.showlegend is None]
+    assert key.name == "minimum of the curve" and key.x == (None,)
     assert [len(trace.x) for trace in dots] == [2, 7, 7, 7] and dots[0].name == "at no such budget (2 points)"
     assert sum(len(trace.x) for trace in dots) == len(points)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
@@ -57,5 +58,5 @@ def test_profiles_of_a_study_have_a_panel_for_each_architecture_and_one_legend()
     names = [f"<b>{name_of(group.name)}</b>" for group in fits.groups]
     assert [note.text for note in figure.layout.annotations] == names
     dots = [trace for trace in figure.data if trace.mode == "markers" and trace.name]
-    assert sum(len(trace.x) for trace in dots) == len(tables.runs)
+    assert sum(len(trace.x) for trace in dots if trace.x != (None,)) == len(tables.runs)
     assert [trace.name for trace in dots if trace.showlegend] == [trace.name for trace in dots[: len(dots) // 4]]
