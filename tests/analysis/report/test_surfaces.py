@@ -58,5 +58,5 @@ def test_profiles_of_a_study_have_a_panel_for_each_architecture_and_one_legend()
     names = [f"<b>{name_of(group.name)}</b>" for group in fits.groups]
     assert [note.text for note in figure.layout.annotations] == names
     dots = [trace for trace in figure.data if trace.mode == "markers" and trace.name]
-    assert sum(len(trace.x) for trace in dots if trace.x != (None,)) == len(tables.runs)
+    assert sum(len(trace.x) for trace in dots if trace.x[0] is not None) == len(tables.runs)
     assert [trace.name for trace in dots if trace.showlegend] == [trace.name for trace in dots[: len(dots) // 4]]
