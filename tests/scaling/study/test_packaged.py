@@ -85,6 +85,23 @@ def test_imagenet_has_the_parameters_of_the_papers():
         assert round(count_params(runs[name].replace(encoder=encoder)).total / 1e6, 1) == published
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("hgrn2", {"hgrn2/d768": 0.15, "hgrn2/d1024": 0.385, "hgrn2/d2048": 1.0, "hgrn2/d2560": 2.9}),
+        ("hgrn2-pile", {"hgrn2/d2048": 1.0, "llama/d2048": 1.0}),
+        ("hgrn2-expand-ratio", {"hgrn2/d1024": 0.385}),
+        ("hgrn2-expansions", {"lr4/d1024": 0.385, "krp4/d1024": 0.386, "llama/d1024": 0.386, "vanilla/d1024": 0.380}),
+        ("hgrn-zero-shot", {"hgrn1/d768": 0.15, "hgrn1/d1024": 0.35, "hgrn1/d2048": 1.0}),
+    ],
+)
+def test_models_of_the_pile_have_the_parameters_of_the_papers(name, published):
+    """HGRN's tables 3 to 5 and HGRN2's tables 3 and 6, in billions."""
+    runs = {f"{run.arch}/{run.size}": run.config for run in load_study(name).runs()}
+    for model, billions in published.items():
+        assert count_params(runs[model]).total / 1e9 == pytest.approx(billions, rel=0.09 if billions >= 1 else 0.04)
+
+
 def test_imagenet_runs_from_a_folder_of_images(tmp_path, monkeypatch):
     """The packaged file with a tiny model, two classes of crops and 30 steps."""
     pytest.importorskip("PIL")
