@@ -1,6 +1,7 @@
 """What every architecture is held to (scaling/check.py), those of this package and the page's; and that each check can
 fail, on mixers with one mistake each."""
 
+import inspect
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import yaml
 from arch import registry
 from arch.config import ARCHS
 from arch.errors import InputError
+from arch.model import mixer
 from flops import Entry, register
 from flops.cores import gated_core
 from flops.registry import ENTRIES
@@ -106,11 +108,23 @@ MISTAKES = [
     ("packing", INPUT, then("value = value * value.new_ones(value.shape[:2]).cumsum(1)[..., None]")),
     ("packing", INPUT, then(SEES.format("stream.document_starts is not None"))),
     ("padding", f"stream.mask({FORGET}, torch.inf)", FORGET),
+    ("encoder", f"stream.mask({FORGET}, torch.inf)", FORGET),
+    ("encoder", INPUT, then("value = value * (1.5 if stream.both_directions else 1)")),
     ("backends", INPUT, then("value = value + 0.01 * (stream.backend == 'naive')")),
     ("autocast", INPUT, then("value = value * (1 if value.dtype.itemsize > 2 else torch.inf)")),
     ("autocast", INPUT, then(SEES.format("torch.is_autocast_enabled('cpu')"))),
     ("file", INPUT, then("value = value * self.__dict__.setdefault('tau', 2 + torch.nn.Linear(1, 1).weight.item())")),
 ]
+
+
+@pytest.mark.parametrize("combined", ["forwards", "(forwards + backwards.flip(1)) / 2", "forwards + backwards"])
+def test_encoders_add_up_both_directions(monkeypatch, combined):
+    source = inspect.getsource(mixer.both_directions)
+    assert source.count("forwards + backwards.flip(1)") == 1
+    exec(source.replace("forwards + backwards.flip(1)", combined), scope := vars(mixer).copy())
+    monkeypatch.setattr(mixer, "both_directions", scope["both_directions"])
+    with pytest.raises(AssertionError):
+        CHECKS["encoder"](small("hgrn2"))
 
 
 class WrongGradient(torch.autograd.Function):
