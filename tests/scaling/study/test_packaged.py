@@ -2,9 +2,11 @@
 file with a reason."""
 
 import hashlib
+import json
 import random
 
 import pandas as pd
+import pyarrow
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -100,6 +102,34 @@ def test_models_of_the_pile_have_the_parameters_of_the_papers(name, published):
     runs = {f"{run.arch}/{run.size}": run.config for run in load_study(name).runs()}
     for model, billions in published.items():
         assert count_params(runs[model]).total / 1e9 == pytest.approx(billions, rel=0.09 if billions >= 1 else 0.04)
+
+
+@pytest.mark.parametrize(
+    "name", ["hgrn-pile", "hgrn-zero-shot", "hgrn2-pile", "hgrn2-expansions", "hgrn2-expand-ratio"]
+)
+def test_recipes_of_the_pile_train_from_its_published_files(name, tmp_path, monkeypatch):
+    """Each packaged file with its first architecture, tiny, for four steps; its folder holds hand-made documents."""
+    monkeypatch.chdir(tmp_path)
+    content = yaml.safe_load((PACKAGED / f"{name}.yaml").read_text())
+    folder = tmp_path / content["corpus"]["source"]
+    folder.mkdir(parents=True)
+    for file in range(2):
+        documents = (
+            json.dumps({"text": f"Part {i} of {file}. " * 40, "meta": {"pile_set_name": "x"}}) for i in range(99)
+        )
+        with pyarrow.CompressedOutputStream(folder / f"{file:02}.jsonl.zst", "zstd") as stored:
+            stored.write("\n".join(documents).encode())
+    content["corpus"] |= {"tokenizer": "bytes", "validation_fraction": 0.1}
+    content["grid"] |= {"archs": content["grid"]["archs"][:1], "sizes": ["6k"]}
+    content["grid"].pop("axes", None)
+    content["model"] = {"context_length": 128}
+    content["training"] |= {"n_tokens": 1024, "batch_tokens": 256, "micro_batch_tokens": 256, "warmup_tokens": 256}
+    content["training"] |= {"threads": 1, "n_checkpoints": 1, "checkpoint_dtype": "fp32", "precision": "fp32"}
+    for section in ("overrides", "jobs", "evaluation"):
+        content.pop(section, None)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    result = CliRunner().invoke(app, ["train", "study.yaml"], catch_exceptions=False)
+    assert result.exit_code == 0 and "done, step 4/4" in result.output, result.output
 
 
 def test_imagenet_runs_from_a_folder_of_images(tmp_path, monkeypatch):
