@@ -167,12 +167,19 @@ def _texts(documents: Iterator[tuple[int, tuple[bytes, ...]]], max_length: int, 
     return _split(np.frombuffer(tokens, np.uint8), np.array(lengths, np.int64), np.array(classes, np.int64))
 
 
+def _number_of(review: Path) -> int:
+    number = review.stem.partition("_")[0]
+    if not (number.isascii() and number.isdecimal()):
+        raise InputError(f"corpus.source: {review} is no NUMBER_RATING.txt, as 0_9.txt: take it out of its folder")
+    return int(number)
+
+
 def _imdb(facts: Facts, folder: Path, progress: Progress) -> dict[str, LabelledSplit]:
     def reviews(split: str, wanted: Callable[[int], bool]) -> LabelledSplit:
         def read() -> Iterator[tuple[int, tuple[bytes, ...]]]:
             with reading(f"corpus.source: {folder / split}", f"name the folder of {IMDB.description}"):
                 files = [(i, path) for i, kind in enumerate(KINDS) for path in (folder / split / kind).glob("*.txt")]
-                for number, label, path in sorted((int(path.stem.split("_")[0]), label, path) for label, path in files):
+                for number, label, path in sorted((_number_of(path), label, path) for label, path in files):
                     if wanted(number):
                         yield label, (path.read_bytes(),)
 
@@ -209,6 +216,10 @@ def _cifar10(facts: Facts, folder: Path, progress: Progress) -> dict[str, Labell
         for name in names:
             with reading(f"corpus.source: {folder / name}", f"name the folder of {CIFAR10.description}"):
                 records.append(np.fromfile(folder / name, np.uint8).reshape(-1, CIFAR_RECORD))
+            highest = int(records[-1][:, 0].max(initial=0))
+            if highest >= facts.n_classes or not len(records[-1]):
+                fault = f"has class {highest}, not 0 to {facts.n_classes - 1}" if highest else "is empty"
+                raise InputError(f"corpus.source: {folder / name} {fault}; name the folder of {CIFAR10.description}")
             progress(sum(map(len, records)), None, name)
         table = np.concatenate(records)
         grey = (table[:, 1:].reshape(-1, 3, 1024).astype(np.uint32) * np.array(GREY, np.uint32)[:, None]).sum(axis=1)

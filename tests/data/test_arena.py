@@ -148,9 +148,16 @@ def test_damaged_files_are_named(tmp_path):
         (tmp_path / name).write_bytes(b"x" * 3074)
     with pytest.raises(InputError, match=r"data_batch_1\.bin: cannot be read"):
         write(f"cifar10:{tmp_path}", tmp_path / "set")
+    for first_class, words in ((10, "has class 10, not 0 to 9"), (None, "is empty")):
+        write_images(tmp_path)
+        rows = records(20 if first_class else 0, 0)
+        rows[:1, 0] = first_class or 0
+        rows.tofile(tmp_path / "data_batch_2.bin")
+        with pytest.raises(InputError, match=rf"^corpus\.source: [^\n]*data_batch_2\.bin {words}; name [^\n]*$"):
+            write(f"cifar10:{tmp_path}", tmp_path / "set")
     folder = write_reviews(tmp_path / "reviews")
     (folder / "train" / "pos" / "notes.txt").write_text("no review")
-    with pytest.raises(InputError, match="reviews/train: cannot be read"):
+    with pytest.raises(InputError, match=r"^corpus\.source: [^\n]*pos/notes\.txt is no NUMBER_RATING\.txt"):
         write(f"imdb:{folder}", tmp_path / "set")
 
 
