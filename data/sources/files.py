@@ -98,12 +98,15 @@ def of_path(source: str, hint: str) -> Files:
     if path.is_dir():
         files = [SourceFile(path / name, readable(name)) for name in walk(path)]
         if not files:
-            raise InputError(f"corpus.source: folder {source!r} is empty (no files, hidden ones apart); put text in it")
+            raise InputError(
+                f"corpus.source: folder {source!r} is empty (no files, hidden ones apart); put text in it"
+                f"{layout(source)}"
+            )
         return Files(files)
     if not path.is_file():
         raise InputError(f"corpus.source: {source!r} is neither a file nor a folder; name one of these")
     if path.stat().st_size == 0:
-        raise InputError(f"corpus.source: file {source!r} is empty (0 bytes); give a file with text")
+        raise InputError(f"corpus.source: file {source!r} is empty (0 bytes); give a file with text{layout(source)}")
     return Files([SourceFile(path, readable(path.name), is_named=True)])
 
 

@@ -117,7 +117,7 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     if not (evaluation.tasks or evaluation.settings or evaluation.data):
         return []
     from analysis.evals.planning import check_data, check_settings
-    from analysis.evals.registry import entry_of, make_tasks
+    from analysis.evals.registry import PRESETS, entry_of, make_tasks
     from analysis.evals.task import MissingData
 
     context = task_context(request)
@@ -126,9 +126,11 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     check_settings(tasks, readers_of(request).values())
     try:
         if context.data is not None and not context.data.is_dir():
+            known = [word for word in evaluation.tasks or () if word in PRESETS or entry_of(word)]
+            rows = f" --rows {','.join(known)}" if known else ""
             raise MissingData(
                 f"{request.study.origin}: evaluation.data: {context.data} is no folder; "
-                f"`scaling eval fetch {context.data}` fills one"
+                f"`scaling eval fetch {context.data}` fills one, `scaling eval list{rows}` says what it must hold"
             )
         check_data(tasks, context)
     except MissingData as error:

@@ -75,6 +75,8 @@ def test_stdlib_is_real_source_without_tests() -> None:
         ([], "empty list"),
         ("void.txt", "is empty"),
         ("folder", "is empty"),
+        ("pile/train", "put text in it; the Pile (Gao et al. 2020) is the folder pile with train/00.jsonl.zst"),
+        ("wikitext-103/wiki.train.tokens", "give a file with text; WikiText-103 (Merity et al. 2017) is the folder"),
     ],
 )
 def test_bad_source_is_one_line(
@@ -82,7 +84,9 @@ def test_bad_source_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "void.txt").touch()
-    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    for folder in ("folder/inner", "pile/train", "wikitext-103"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "wikitext-103" / "wiki.train.tokens").touch()
     with pytest.raises(InputError, match=r"^corpus\.source") as caught:
         check_source(source)
     assert message in str(caught.value) and "\n" not in str(caught.value)

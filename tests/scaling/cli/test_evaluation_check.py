@@ -12,6 +12,7 @@ from scaling.cli.evaluation import check_evaluations
 from scaling.cli.main import app
 from scaling.cli.request import Request
 from scaling.study.spec import load_study
+from tests.commands import printed
 
 COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit"])
 SUBMIT = ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"]  # for which data may come later
@@ -76,7 +77,7 @@ def test_settings_that_cannot_be(evaluation: dict[str, Any], message: str, tmp_p
 
 
 MISSING: list[tuple[dict[str, Any], str]] = [
-    ({"data": "HERE/nowhere"}, "nowhere is no folder"),
+    ({"data": "HERE/nowhere"}, "nowhere` fills one, `scaling eval list` says what it must hold"),
     ({"tasks": ["perplexity"], "data": "HERE"}, "wikitext/test.jsonl does not exist: run `scaling eval fetch"),
     ({"tasks": ["piqa"]}, "piqa: needs piqa/validation.jsonl: set the data folder"),
     ({"tasks": ["niah-easy"]}, "niah-easy: needs needle: set the data folder"),
@@ -94,6 +95,18 @@ def test_data_that_are_missing(evaluation: dict[str, Any], message: str, tmp_pat
     assert message in str(error.value) and "\n" not in str(error.value)
     (line,) = check_evaluations(request, data_later=True)
     assert message in line
+
+
+def test_what_a_missing_data_folder_must_hold_is_printed_by_the_command_that_is_named(tmp_path: Path) -> None:
+    tasks = ["csr", "niah", "perplexity-b", "tests.analysis.evals.tiny_tasks:one"]
+    settings = {"perplexity-b": {"file": "HERE/text.txt"}}
+    path = write(tmp_path, tasks=tasks, settings=settings, data="HERE/nowhere")
+    with pytest.raises(InputError) as error:
+        check_evaluations(Request(load_study(path, own=True)))
+    command = str(error.value).split("`")[3]
+    assert command == "scaling eval list --rows csr,niah,perplexity-b"
+    shown = printed(*command.split()[1:])
+    assert "piqa: piqa/validation.jsonl below the data folder" in shown and "niah-easy: needle/ below" in shown
 
 
 def test_every_command_tells_it_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
