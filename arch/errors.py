@@ -46,9 +46,11 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, valid: list[str]) -> str:
-    """`" (did you mean 'x'?)"` for the valid name closest to `name`, or the list of valid names."""
+    """`" (did you mean 'x'?)"` for the valid name closest to `name`, or the list of valid names; "" where none is."""
     import difflib
 
+    if not valid:
+        return ""
     if len(name) > 200:  # no typing error
         return f" (valid: {', '.join(valid)})"
     other_case = [word for word in valid if word.lower() == name.lower()]

@@ -318,12 +318,14 @@ def _keys_of(section: type[BaseModel]) -> list[str]:
 
 
 def _model_in(schema: Any) -> Any:
-    """The section among the types of an annotation, else the annotation without its metadata."""
+    """The section among the types of an annotation, else the last list or mapping there, else the annotation without
+    its metadata."""
     while typing.get_origin(schema) is typing.Annotated:
         schema = typing.get_args(schema)[0]
     if typing.get_origin(schema) in (typing.Union, types.UnionType):
         parts = [_model_in(part) for part in typing.get_args(schema)]
-        return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), schema)
+        inner = [schema, *(part for part in parts if typing.get_args(part))]
+        return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), inner[-1])
     return schema
 
 

@@ -46,11 +46,11 @@ def _read(raw: Any) -> Patterns:
             refuse_at(f"must be keys and values below a name, not {shown(given)}: {HOW}", str(name))
         if name in ALL_SIZES or name in KINDS:
             refuse_at(f"{name!r} is the name of a size or a kind of job: give another", name)
+        own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         keys = section_at(Keys, {key: given[key] for key in given if key in Keys.model_fields}, name)
         label = keys.label or name
         if (first := labels.setdefault(label.lower(), name)) != name:
             refuse_at(f"{label!r} is also {first}'s: give another", name, "label")
-        own = {kind: _own(name, kind, fields) for kind, fields in given.items() if kind not in Keys.model_fields}
         patterns[name] = keys.model_dump() | {"own": own}
         try:
             register_pattern(name, **patterns[name])

@@ -100,6 +100,7 @@ def test_changes_reach_the_kinds_that_read_them(tmp_path):
         ("llama: {n_heads: 4}", "llama: {d_model: 4}", "llama.d_model: is of the whole model: give it in model"),
         ("llama: {n_heads: 4}", "tnl: {n_heads: 4}", "tnl is none of its layers: hgrn2, llama"),
         ("llama: {n_heads: 4}", "lama: {n_heads: 4}", "unknown key 'lama'"),
+        ("{layers: [hgrn2", "{layer: [hgrn2", "hgrn2-3to1: unknown key 'layer' .did you mean 'layers'"),
         ("  hgrn2-3to1:", "  tnl:", "'tnl' is the name of an architecture already"),
         ("  hgrn2-3to1:", "  softmax:", "'softmax' is the name of an architecture already"),
         ('label: "HGRN2 3:1"', "label: LLaMA", "hgrn2-3to1: 'LLaMA' is the name of an architecture already"),
