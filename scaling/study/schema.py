@@ -23,9 +23,10 @@ from pydantic import (
 )
 
 from arch.encoder import POOLINGS, POSITIONS
-from arch.errors import InputError, shown
+from arch.errors import InputError, nearest, shown
+from data.labelled_sources import misspelt
 from data.settings import CorpusSettings, Weighted
-from data.vocabulary import IDS, names_set
+from data.vocabulary import IDS, SETS, names_set
 
 from .axes import AxesOfGrid, By, Point, check_nuisance, fields_of, points_of
 from .fit_section import Fit as Fit
@@ -54,6 +55,7 @@ from .types import (
     Tokens,
     different,
     one_of,
+    refuse_at,
     section_at,
 )
 
@@ -170,11 +172,26 @@ class Corpus(Section):
             return {"validation_fraction": None} | raw
         return raw
 
+    @property
+    def names(self) -> list[str]:
+        """The sources, those of a mixture too."""
+        return [name for item in self.source for name in ([item] if isinstance(item, str) else item.source)]
+
     @model_validator(mode="after")
     def _ids_are_of_a_labelled_set(self) -> Corpus:
+        sets = [name for name in self.names if ":" in name and names_set(name)]
+        if sets and self.source != sets[:1]:
+            refuse_at(f"{shown(sets[0])} is a labelled set, which stands alone: name one source", "source")
         if self.tokenizer == IDS and not all(isinstance(item, str) and names_set(item) for item in self.source):
+            self.check_names(set_wanted=True)
             raise ValueError(f"tokenizer: {IDS} is of labelled sets, and source is text: choose another")
         return self
+
+    def check_names(self, set_wanted: bool, *place: str) -> None:
+        """Raise ValidationError, at a place, for what is no labelled set and meant as one."""
+        for name in self.names:
+            if hint := misspelt(name, set_wanted):
+                refuse_at(f"{shown(name)} is no labelled set{hint}", *place, "source")
 
     @model_validator(mode="after")
     def _as_the_data_package_takes_it(self) -> Corpus:
@@ -375,9 +392,11 @@ def _rates_of(raw: Any) -> list[float]:
             return rates
         ladder = RateLadder.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = min(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
         place = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        if first["type"] == "extra_forbidden":
+            message = f"unknown key{nearest(place, list(RateLadder.model_fields))}"
         raise ValueError(
             f"{place}: {message}: write a list of at least {LEAST_RATES} rates, or {{first: 1e-3, factor: 2, count: 5}}"
         ) from None
@@ -497,12 +516,26 @@ class StudyFile(Section):
     @model_validator(mode="after")
     def _objective_has_its_set(self) -> StudyFile:
         labelled = self.corpus.tokenizer == IDS
+        if not labelled:
+            self.corpus.check_names(bool(self.corpus.augment or self.objective), "corpus")
+        text = f"and corpus.source is text ({shown(self.corpus.names[0])}): leave it out, or name"
         if self.corpus.augment is not None and not labelled:
-            raise ValueError("corpus.augment: is of folders of images, and corpus.source is text: leave it out")
+            raise ValueError(f"corpus.augment: is of folders of images, {text} images:FOLDER:CLASSES:SIZE")
         if self.objective is not None and not labelled:
-            raise ValueError("objective: is of labelled sets, and corpus.source is text: leave it out")
+            raise ValueError(f"objective: is of labelled sets, {text} one of {', '.join(SETS)}")
         if labelled and self.training.reset_at_documents:
             raise ValueError("training.reset_at_documents: a labelled set has no documents in a row: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _published_can_be(self) -> StudyFile:
+        is_text = self.corpus.tokenizer != IDS
+        least, most, what = (
+            (1, math.inf, "perplexity: write at least 1") if is_text else (0, 100, "percentage, 0 to 100")
+        )
+        for name, number in self.evaluation.published.items():
+            if not least <= number <= most:
+                refuse_at(f"{number:g} is no {what}", "evaluation", "published", name)
         return self
 
     @model_validator(mode="after")

@@ -126,6 +126,11 @@ class Sizes(Sequence[str]):
             return preset(arch, size, **{**file, **changes})
         return shape.config(arch, size, file, changes)
 
+    def own(self, arch: str, size: str) -> Mapping[str, Any]:
+        """What a size says of the architecture's model alone."""
+        shape = self.shapes[size]
+        return shape.own.get(arch, {}) if shape else {}
+
     def off_target(self, arch: str, size: str, file: Mapping[str, Any], n_params: Callable[[], int]) -> list[str]:
         """A line where what changes the model of a ladder takes it off its target."""
         shape = self.shapes[size]

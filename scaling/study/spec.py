@@ -229,11 +229,14 @@ class StudySpec(StudyFile):
         file_model = of_corpus | read(file_model)
         axes_model, set_model = read(section_of(at, "model")), read(given_in(self.set_model))
         try:
-            if (stated := (file_model | axes_model | set_model)["vocab_size"]) < vocabulary:
+            stated = file_model | axes_model | set_model
+            if stated["vocab_size"] < vocabulary:
                 raise InputError(
-                    f"model.vocab_size={stated} is smaller than the {vocabulary} tokens of {self.corpus.tokenizer}: "
-                    f"leave it out"
+                    f"model.vocab_size={stated['vocab_size']} is smaller than the {vocabulary} tokens of "
+                    f"{self.corpus.tokenizer}: leave it out"
                 )
+            if "context_length" in of_corpus:
+                _check_row(of_corpus["context_length"], [self.sizes.own(arch, size), stated], self.corpus.source[0])
             config = self.sizes.config(arch, size, file_model, axes_model | set_model)
         except InputError as error:
             raise InputError(f"{self.origin}: {where}: {error}") from None
@@ -303,9 +306,14 @@ class StudySpec(StudyFile):
         """The fields of all models that follow from the corpus."""
         if not (source := self.corpus.settings().labelled):
             return {"vocab_size": vocabulary_of(self.corpus.tokenizer)}
-        facts = facts_of(source, self.directory / "corpus")
+        try:
+            facts = facts_of(source, self.directory / "corpus")
+        except InputError as error:
+            raise InputError(f"{self.origin}: corpus.source: {str(error).removeprefix('corpus.source: ')}") from None
         if self.corpus.augment is not None and not facts.encoded:
-            raise InputError(f"corpus.augment: is of folders of images, and {source} is none: leave it out")
+            raise InputError(
+                f"{self.origin}: corpus.augment: is of folders of images, and {source} is none: leave it out"
+            )
         encoder = {
             "n_classes": facts.n_classes,
             "padding_id": facts.padding_id,
@@ -358,6 +366,16 @@ def _by_kind(section: Any) -> list[dict[str, Any]]:
     """The fields of a section, or of each kind of a model's layers."""
     kinds = section.kinds if isinstance(section, ModelConfig) else [section]
     return [kind.to_dict() if isinstance(kind, ModelConfig) else kind.model_dump() for kind in kinds]
+
+
+def _check_row(row: int, given: Sequence[Keys], source: Any) -> None:
+    """Raise InputError where fields of a model state another context than the rows of its labelled set."""
+    for fields in given:
+        if (stated := fields.get("context_length", row)) != row:
+            raise InputError(
+                f"model.context_length={stated} is not the {row} ids of a row of {source}, from which it follows: "
+                f"leave it out"
+            )
 
 
 def _check_target(target: int | None, resolved: Resolved, where: str) -> None:

@@ -218,6 +218,7 @@ def test_encoders_follow_from_the_set_and_the_objective(study, tmp_path):
 
 def test_what_does_not_go_together_is_one_line(study, tmp_path):
     content = yaml.safe_load(study.read_text(encoding="utf-8"))
+    shape, context = content["grid"]["sizes"]["d"], {"context_length": 8}
 
     def with_changes(**changes: object) -> Path:
         path = tmp_path / "other.yaml"
@@ -226,17 +227,41 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
 
     for words, changes in (
         ("no labelled set is here", {"corpus": {"source": f"labelled:{tmp_path}/none"}}),
-        ("corpus.source is text", {"corpus": {"source": "synthetic:0:60000"}, "objective": {"pooling": "last"}}),
+        (
+            "other.yaml: objective: is of labelled sets, and corpus.source is text ('synthetic:0:60000'): leave it out",
+            {"corpus": {"source": "synthetic:0:60000"}, "objective": {"pooling": "last"}},
+        ),
+        (
+            "other.yaml: corpus.source: 'pathx:0' is no labelled set (did you mean 'path-x'?)",
+            {"corpus": {"source": "pathx:0"}, "objective": {}},
+        ),
+        ("'texts:a' is no labelled set (valid: labelled,", {"corpus": {"source": "texts:a"}, "objective": {}}),
+        (
+            "'image:imagenet:1000:224' is no labelled set (did you mean 'images'?)",
+            {"corpus": {"source": "image:imagenet:1000:224", "augment": {}}},
+        ),
         ("ids of its own", {"corpus": content["corpus"] | {"tokenizer": "bytes"}}),
         ("source is text", {"corpus": {"source": "synthetic:0:60000", "tokenizer": "ids"}}),
         ("pooling", {"objective": {"pooling": "max"}}),
-        ("is of folders of images", {"corpus": content["corpus"] | {"augment": {}}}),
+        ("other.yaml: corpus.augment: is of folders of images", {"corpus": content["corpus"] | {"augment": {}}}),
         ("corpus.augment: is of", {"corpus": {"source": "synthetic:0:60000", "augment": {}}}),
         ("patches are cut of images", {"objective": {"patch": 2}}),
+        ("hgrn2/d: model.context_length=8 is not the 16 ids of a row of labelled:", {"model": {"context_length": 8}}),
+        ("model.context_length=8 is not", {"grid": content["grid"] | {"axes": {"model.context_length": [16, 8]}}}),
+        ("model.context_length=8 is not", {"grid": content["grid"] | {"sizes": {"d": shape | {"hgrn2": context}}}}),
+        ("llama/d: model.context_length=8", {"overrides": {"by_arch": {"llama": {"model": context}}}}),
+        ("evaluation.published.A: -1 is no percentage, 0 to 100", {"evaluation": {"published": {"A": -1}}}),
+        ("evaluation.published.A: 100.5 is no percentage", {"evaluation": {"published": {"A": 100.5}}}),
         ("reset_at_documents", {"training": content["training"] | {"reset_at_documents": True}}),
         ("too small", {"training": content["training"] | {"n_tokens": 10**9}}),
     ):
         assert words in refusal_of("run", with_changes(**changes)), words
+        assert words == "too small" or not (tmp_path / "out").exists()  # the set is made before it is counted
+    assert "--set model.context_length=8: hgrn2/d: model.context_length=8 is not" in refusal_of(
+        "plan", study, "--set", "model.context_length=8"
+    )
+    with_changes(model={"context_length": 16})
+    assert {run.context_length for run in load_study(tmp_path / "other.yaml").runs()} == {16}
 
 
 def of_images(images: np.ndarray, labels: np.ndarray, shifts: Sequence[tuple[int, int]] = ((0, 0),)) -> LabelledSplit:

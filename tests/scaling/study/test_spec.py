@@ -367,6 +367,43 @@ BAD = [
         changed(corpus={"source": [{"weight": 2}, {"source": "b", "weight": 1}]}),
         "key 'corpus.source.0.source' is missing",
     ),
+    (
+        changed(corpus={"source": [{"sourc": "b", "weight": 1}]}),
+        "unknown key 'corpus.source.0.sourc' (did you mean 'source'?)",
+    ),
+    (
+        changed(corpus={"source": [{"source": "b", "weight": 1, "q": 1}]}),
+        "'corpus.source.0.q' (valid: source, weight, text_key, name)",
+    ),
+    (
+        {**MINIMAL, "sweep": {"rates": {"frist": 1e-3, "factor": 2, "count": 5}}},
+        "sweep.rates: frist: unknown key (did you mean 'first'?)",
+    ),
+    (
+        changed(corpus={"source": "listop:0:4800"}),
+        "corpus.source: 'listop:0:4800' is no labelled set (did you mean 'listops'?)",
+    ),
+    (
+        changed(corpus={"source": "IMDB:a/b", "tokenizer": "ids"}),
+        "corpus.source: 'IMDB:a/b' is no labelled set (did you mean 'imdb'?)",
+    ),
+    (
+        changed(corpus={"source": ["a.txt", "listops:0"]}),
+        "corpus.source: 'listops:0' is a labelled set, which stands alone: name one source",
+    ),
+    (
+        changed(corpus={"source": [{"source": "listops:0", "weight": 1}]}),
+        "corpus.source: 'listops:0' is a labelled set, which stands alone",
+    ),
+    (
+        changed(corpus={"source": "labelled:nowhere"}),
+        "corpus.source: nowhere: no labelled set is here",
+    ),
+    (changed(corpus={"source": "images:a:1000"}), "corpus.source: images:a:1000 does not end in :CLASSES:SIZE"),
+    (
+        {**MINIMAL, "evaluation": {"published": {"A": 0}}},
+        "evaluation.published.A: 0 is no perplexity: write at least 1",
+    ),
     (changed(corpus={"source": [{"source": "b"}]}), "key 'corpus.source.0.weight' is missing: add it"),
     (changed(corpus={"source": ["a", {"source": "b", "weight": 1}]}), "'a' has no weight and other sources have one"),
     (changed(corpus={"source": [{"source": "b", "weight": 1, "name": "a b"}]}), "corpus.source: name 'a b' of b"),
@@ -414,6 +451,14 @@ def test_every_mistake_of_set_is_one_line(load, change, part):
     content = changed(model={"n_heads": 2}) if "not divisible" in part else MINIMAL
     with refused(part, "--set"):
         load(content, [change])
+
+
+def test_text_by_a_name_like_a_sets_is_text(load, tmp_path, monkeypatch):
+    """Where it is there, or looks more like a source of text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "image:a").write_text("text")
+    for source in ("image:a", "stdlb:", "my/imdb:a", "list.txt", "https://imdb"):
+        assert load(changed(corpus={"source": source})).corpus.tokenizer == "bytes"
 
 
 def test_a_word_that_ends_in_a_colon_is_text(load):
