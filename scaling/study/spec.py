@@ -7,7 +7,7 @@ Every key is checked: an unknown one, a wrong type or an impossible size is an e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +368,7 @@ def _by_kind(section: Any) -> list[dict[str, Any]]:
     return [kind.to_dict() if isinstance(kind, ModelConfig) else kind.model_dump() for kind in kinds]
 
 
-def _check_row(row: int, given: Sequence[Keys], source: Any) -> None:
+def _check_row(row: int, given: Sequence[Mapping[str, Any]], source: Any) -> None:
     """Raise InputError where fields of a model state another context than the rows of its labelled set."""
     for fields in given:
         if (stated := fields.get("context_length", row)) != row:
