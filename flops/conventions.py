@@ -66,17 +66,22 @@ def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
     return {name: flop / tokens for name, flop in forward_products(cfg, context, sequences).items()}
 
 
+def of_a_token(cfg: ModelConfig, context: int) -> tuple[float, float]:
+    """Positions that layers read, and outputs of the head, for each token of a row: 1 and 1 of a language model."""
+    documents, length, outputs = cfg.read_as(context)
+    return documents * length / context, outputs / context
+
+
 def _six_n(cfg: ModelConfig, context: int, sequences: int) -> Lines:
     """2 N, N the non-embedding parameters, for each position that layers read, of which a token is one; the same at
     every context length."""
-    documents, length, _ = cfg.read_as(context)
-    each = 2.0 * (documents * length / context)
-    return {name: each * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
+    positions, _ = of_a_token(cfg, context)
+    return {name: 2.0 * positions * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
 
 
 def _six_n_total(cfg: ModelConfig, context: int, sequences: int) -> Lines:
     """With the head's matrix, once, tied or not; the look-up is no product."""
-    outputs = cfg.read_as(context)[2] / context
+    _, outputs = of_a_token(cfg, context)
     return _six_n(cfg, context, sequences) | {"head": 2.0 * outputs * cfg.head_width * cfg.n_outputs}
 
 

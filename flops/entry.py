@@ -65,11 +65,11 @@ class Times:
     """What was measured of the time that a step takes beside its FLOP (pace.py says on what).
 
     host_ms: milliseconds a pass, and a pass and layer, that the host needs to start a GPU's kernels; None: not
-    measured. replayed: of a step that a GPU replays, milliseconds a pass, and a pass and layer; nanoseconds a token,
-    layer and channel, and a token and word of the vocabulary; and by how much longer than at the peak the sequence
-    operation's FLOP take (heads of less than 64 channels as if they had 64), and all others; None: not measured.
-    core: of one thread of a CPU, milliseconds a pass, a pass and layer, microseconds a token and layer, and the share
-    of the peak at which the FLOP are computed.
+    measured. replayed: of a step that a GPU replays, milliseconds a pass, and a pass and layer; nanoseconds a position,
+    layer and channel, and a logit of the head; and by how much longer than at the peak the sequence operation's FLOP
+    take (heads of less than 64 channels as if they had 64), and all others; None: not measured.
+    core: of one thread of a CPU, milliseconds a pass, a pass and layer, microseconds a position and layer, and the
+    share of the peak at which the FLOP are computed.
     """
 
     host_ms: tuple[float, float] | None

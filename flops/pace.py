@@ -1,8 +1,8 @@
 """How long a training step takes: by its FLOP at a share of the peak, and by what it costs beside them.
 
-Small models take longer than their FLOP. A GPU reads and writes every channel of every token between two products, and
-where the host starts every kernel (the trainer replays its steps at ZeRO stage 0 alone), no step is shorter than that
-takes. On a CPU core each step, layer and token costs time beside its matrix products. Imports no torch.
+Small models take longer than their FLOP. A GPU reads and writes every channel of every position between two products,
+and where the host starts every kernel (the trainer replays its steps at ZeRO stage 0 alone), no step is shorter than
+that takes. On a CPU core each step, layer and position costs time beside its matrix products. Imports no torch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import ModelConfig
+from arch.encoder import reads_both
 
-from .conventions import OF_PRODUCTS, train_flops_per_token
+from .conventions import OF_PRODUCTS, of_a_token, train_flops_per_token
 from .hardware import Device
 from .registry import ENTRIES, entry_of
 
@@ -117,12 +118,14 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
         core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
     else:
         documents, length, _ = cfg.read_as(cfg.context_length)
-        core = 3 * cfg.n_layers * sum(of_layer(cfg, length).values()) * documents / cfg.context_length
+        in_all = (1 + reads_both(cfg)) * cfg.n_layers * documents
+        core = 3 * in_all * sum(of_layer(cfg, length).values()) / cfg.context_length
         rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
+    positions, outputs = of_a_token(cfg, cfg.context_length)
     seconds = []
     for step_ms, layer_ms, channel_ns, word_ns, core_share, share in filter(None, measured):
-        a_token = 1e-9 * (channel_ns * cfg.n_layers * cfg.d_model + word_ns * cfg.vocab_size)
+        a_token = 1e-9 * (channel_ns * cfg.n_layers * cfg.d_model * positions + word_ns * cfg.n_outputs * outputs)
         a_token += (core_share * core * padded + share * rest) / H200_PEAK
         slower = H200_PEAK / device.peak_flops_per_s
         seconds.append(1e-3 * passes * (step_ms + layer_ms * cfg.n_layers) + tokens * a_token * slower)
@@ -144,12 +147,13 @@ def _on_a_core(
 ) -> tuple[tuple[float, float], bool]:
     """Seconds of a step beside its work, and of its work on `units` cores; whether the architecture was measured."""
     own = entry_of(cfg.arch).times
+    positions = of_a_token(cfg, cfg.context_length)[0] * step_tokens
     seconds = []
     for step_ms, layer_ms, token_us, share in (
         [own.core] if own else [e.times.core for e in ENTRIES.values() if e.times]
     ):
         host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
-        work = token_us * 1e-6 * cfg.n_layers * step_tokens + flops / (peak * (mfu or share))
+        work = token_us * 1e-6 * cfg.n_layers * positions + flops / (peak * (mfu or share))
         seconds.append((host, work / units))
     return max(seconds, key=sum), own is not None
 

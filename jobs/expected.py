@@ -38,11 +38,13 @@ class Expected:
     def __str__(self) -> str:
         if not self.n_runs:
             return "nothing is left to train"
-        heads, more = Counter[str](), list[str]()
+        heads, tails = Counter[str](), Counter[str]()
         for basis, number in self.basis.items():
-            head, _, tail = basis.partition("; ")
+            head, divider, tail = basis.partition("; ")
             heads[head] += number
-            more += [f"of {counted(number, 'run')} {tail}" if number < self.n_runs else tail] if tail else []
+            if divider:
+                tails[tail] += number
+        more = [f"of {counted(n, 'run')} {tail}" if n < self.n_runs else tail for tail, n in tails.items()]
         known = "; ".join([f"{number} by {head}" if len(heads) > 1 else head for head, number in heads.items()] + more)
         small = f", of {counted(self.n_small, 'small run')} several on each GPU" if self.n_small else ""
         return (

@@ -77,5 +77,8 @@ def test_what_several_bases_have_in_common_is_said_once():
     head = "steps measured on one core"
     both = str(Expected(60.0, 3, 2, {head: 2, f"{head}; the architecture was not measured": 1}))
     assert f"({head}; of 1 run the architecture was not measured); corpus" in both
+    unmeasured = "the architecture was not measured"
+    twice = str(Expected(60.0, 6, 1, {f"{head}; {unmeasured}": 1, f"another; {unmeasured}": 2, head: 3}))
+    assert f"(4 by {head}; 2 by another; of 3 runs {unmeasured}); corpus" in twice
     apart = str(Expected(60.0, 3, 2, {head: 2, "the speed of finished runs": 1}))
     assert f"(2 by {head}; 1 by the speed of finished runs); corpus" in apart

@@ -1,0 +1,47 @@
+"""An encoder's steps are expected to take time for the positions that layers read, and for the outputs of the head."""
+
+import pytest
+
+from arch.config import ModelConfig
+from arch.presets import preset
+from flops.hardware import device_of
+from flops.pace import H200_PEAK, PADDED_HEAD, pace
+from flops.registry import entry_of
+
+ROWS, LENGTH, PATCH = 512, 64, 4  # 8 x 8 patches
+IMAGE = (32, 32, 3)
+NUMBERS = 32 * 32 * 3 // LENGTH  # of a patch
+
+
+def encoder(arch: str, length: int = LENGTH, vocab_size: int = 257, **fields: object) -> ModelConfig:
+    return preset(arch, "70m", context_length=length, vocab_size=vocab_size, encoder={"n_classes": 10} | fields)
+
+
+def seconds(config: ModelConfig, device: str) -> float:
+    return pace(config, ROWS * config.context_length, device_of(device)).step_seconds
+
+
+@pytest.mark.parametrize("device", ["h200", "cpu"])
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba1"])
+def test_an_image_in_patches_takes_as_long_as_a_row_of_as_many_positions(arch, device):
+    patches, row = encoder(arch, LENGTH * NUMBERS, image=IMAGE, patch=PATCH), encoder(arch)
+    embedding = 6 * NUMBERS * row.d_model * LENGTH * ROWS  # FLOP
+    assert 0 < seconds(patches, device) - seconds(row, device) < embedding / (0.1 * device_of(device).peak_flops_per_s)
+
+
+@pytest.mark.parametrize("arch", ["llama", "hgrn2"])
+def test_the_head_of_a_classifier_takes_time_once_a_row_for_its_classes(arch):
+    few, many = encoder(arch), encoder(arch, n_classes=1010)
+    *_, word_ns, _, share = entry_of(arch).times.replayed
+    logit = 1e-9 * word_ns + 6 * few.d_model * share / H200_PEAK
+    assert seconds(many, "h200") - seconds(few, "h200") == pytest.approx(ROWS * 1000 * logit)
+    assert seconds(encoder(arch, vocab_size=100_280), "h200") == seconds(few, "h200")
+
+
+def test_both_directions_of_a_recurrence_take_the_time_of_a_sequence_operation():
+    both, one = encoder("hgrn2"), preset("hgrn2", "70m", context_length=LENGTH, vocab_size=257)
+    *_, word_ns, core_share, share = entry_of("hgrn2").times.replayed
+    core = 3 * one.n_layers * sum(entry_of("hgrn2").core(one, LENGTH).values()) * max(1, PADDED_HEAD / one.head_dim)
+    head = 1e-9 * word_ns + 6 * one.d_model * share / H200_PEAK  # of a logit
+    longer = core * core_share / H200_PEAK - head * (257 * LENGTH - 10)
+    assert seconds(both, "h200") - seconds(one, "h200") == pytest.approx(ROWS * longer)
