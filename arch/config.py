@@ -183,6 +183,11 @@ class ModelConfig:
             return 1, context_length, context_length
         return self.encoder.documents, self.encoder.n_positions(context_length), 1
 
+    def positions(self, context_length: int) -> int:
+        """Positions that layers read of a row of context_length ids, of all its documents."""
+        documents, length, _ = self.read_as(context_length)
+        return documents * length
+
     @property
     def kinds(self) -> tuple[ModelConfig, ...]:
         """The configuration of each kind of layer, in the order of their first layers: what n_layers of a kind cost

@@ -114,7 +114,7 @@ def training_memory(
             for kind, size in zip(cfg.kinds, layers, strict=True)
         ]
     layer = max(layers)
-    rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
+    rest = sum(outer_activations(cfg, context, sequences, a, kernels, outputs).values())
     carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model
     n_recomputed = cfg.n_recomputed(recompute)
     all_recomputed = n_recomputed == cfg.n_layers
@@ -217,13 +217,19 @@ def _norm(cfg: ModelConfig, a: int, kernels: bool) -> float:
     return activations.norm(cfg, cfg.d_model)
 
 
-def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps outside the layers, but for the loss: token ids, Tpe, rotary angles, the final norm; without
-    kernels the targets and the head's input too."""
+def outer_activations(
+    cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool, outputs: int | None = None
+) -> Bytes:
+    """What autograd keeps outside the layers, but for the loss: token ids (of images in patches the pixels, and what
+    the embedding reads of them), Tpe, rotary angles, the final norm; without kernels the targets and the head's input
+    too. outputs: of the head, in all; None: one for each token."""
     tokens, a = float(sequences * context), activation_bytes
     lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
+    if cfg.encoder is not None and cfg.encoder.patch is not None:
+        lines["embedding"] = (8 + a) * tokens * cfg.embedded
     if not kernels:
-        lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
+        outputs = sequences * context if outputs is None else outputs
+        lines |= {"targets": 8.0 * outputs, "head": float(outputs * a * cfg.head_width)}
     lines |= summed(_memory_of(kind).once(kind, context, a, sequences, kernels) for kind in cfg.kinds)
     return {name: size for name, size in lines.items() if size}
 

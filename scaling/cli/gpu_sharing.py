@@ -22,8 +22,8 @@ from ..study.cost import memory_bytes
 from ..study.jobs_schema import Jobs
 from ..study.run import RunSpec
 
-# (numbers in an activation [tokens of a pass, d_model], runs at once; how many times as fast as one after another two
-# of them are, and four or more, at least): more numbers or runs gained less than a tenth
+# (numbers in an activation [positions of a pass, d_model], runs at once; how many times as fast as one after another
+# two of them are, and four or more, at least): more numbers or runs gained less than a tenth
 MOST = ((1_000_000, 8, 1.6, 2.5), (3_000_000, 4, 1.25, 1.4), (10_000_000, 4, 1.1, 1.1))
 GIB = 2**30
 ROOM, LITTLE_ROOM = 12 * GIB, 3 * GIB  # bytes of all runs of a GPU together: at most, and of an unknown GPU
@@ -71,7 +71,7 @@ def gains_of(runs: Sequence[RunSpec], shares: Sequence[float], slots: int) -> di
 
 def _numbers(run: RunSpec) -> int:
     """Numbers in an activation of a pass."""
-    return run.batch_split(1).micro_rows * run.context_length * run.config.d_model
+    return run.batch_split(1).micro_rows * run.config.positions(run.context_length) * run.config.d_model
 
 
 def compiled_ahead(runs: Sequence[Prepared], at_once: int) -> list[Prepared]:

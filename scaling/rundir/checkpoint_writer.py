@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROBE_ROWS = 8
 PROBE_LOGITS = 1 << 26  # of a pass: 256 MiB in fp32, twice
-PROBE_NUMBERS = 1 << 24  # in an activation [rows, T, d_model] of a pass: 64 MiB beside all that training needs
+PROBE_NUMBERS = 1 << 24  # in an activation [rows, positions, d_model] of a pass: 64 MiB beside all that training needs
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_dtype
 
 
@@ -70,7 +70,9 @@ def probe_loss(model: LanguageModel, rows: Tensor) -> float:
 
 def probe_parts(rows: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
     """Rows [B, T + 1] for each pass."""
-    step = min(PROBE_LOGITS // config.vocab_size, PROBE_NUMBERS // config.d_model) // (rows.shape[1] - 1)
+    length = rows.shape[1] - 1
+    of_a_row = config.read_as(length)[2] * config.n_outputs, config.positions(length) * config.d_model
+    step = min(PROBE_LOGITS // of_a_row[0], PROBE_NUMBERS // of_a_row[1])
     return rows.split(max(1, step))
 
 

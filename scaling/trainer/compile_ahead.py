@@ -80,7 +80,7 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
-    rows = rows_like(run.batch_split(1).micro_rows, run.context_length, config.d_model)
+    rows = rows_like(run.batch_split(1).micro_rows, config.positions(run.context_length), config.d_model)
     most = max(rows, ALIGNED)
     ids = torch.arange(most * (run.context_length + 1), device=device).view(most, -1) % run.config.vocab_size
     ids[:, -1] %= run.config.n_outputs

@@ -38,14 +38,14 @@ FEW = 256  # numbers: gradients of fewer are sums that cancel (of Mamba2's heads
 EPS = 1.0  # of the norms: with a run's own, rows near zero make roundings a large share of a gradient
 
 
-def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
+def rows_like(micro_rows: int, positions: int, d_model: int) -> int:
     """The fewest rows that use the same kernels as `micro_rows`, including products with a norm, which need many
-    tokens."""
+    positions. positions: that layers read of a row."""
     aligned = micro_rows % ALIGNED == 0
     least = ALIGNED if aligned else min(micro_rows, 2)
-    if sum_norm_stages(d_model) is None or micro_rows * context_length < SUM_NORM_ROWS:
+    if sum_norm_stages(d_model) is None or micro_rows * positions < SUM_NORM_ROWS:
         return least
-    enough = max(least, -(-SUM_NORM_ROWS // context_length))
+    enough = max(least, -(-SUM_NORM_ROWS // positions))
     if aligned:
         return -(-enough // ALIGNED) * ALIGNED
     return enough if enough % ALIGNED else enough + 1
@@ -97,7 +97,7 @@ def _compare(
     """A row for the loss and the gradient of each parameter but the smallest: relative error of the kernels and of the
     same roundings, and the share of what is allowed."""
     generator = torch.Generator().manual_seed(0)
-    rows = rows_like(micro_rows, length, config.d_model)
+    rows = rows_like(micro_rows, config.positions(length), config.d_model)
     ids = torch.randint(config.vocab_size, (rows, length + 1), generator=generator).to(device)
     ids[:, -1] %= config.n_outputs
     model = build_model(config, 0).to(device).train()

@@ -58,6 +58,32 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     assert kept == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize(
+    "length, vocabulary, fields",
+    [
+        (77, 301, {}),
+        (154, 301, {"documents": 2}),
+        (28 * 28 * 3, 256, {"image": (28, 28, 3), "patch": 4, "positions": "learned"}),
+    ],
+)
+def test_activations_of_an_encoder_are_those_of_its_positions_and_outputs(length, vocabulary, fields, precision):
+    """Pixels are held by their batch: autograd keeps what the embedding reads of them alone."""
+    encoder = {"n_classes": 10} | fields
+    cfg = preset("llama", "55k", vocab_size=vocabulary, context_length=length, encoder=encoder)
+    a, (documents, positions, _) = 2 if precision == "bf16" else 4, cfg.read_as(length)
+    shape = positions, ROWS * documents, a
+    outer = outer_activations(cfg, *shape, kernels=False, outputs=ROWS)
+    expected = cfg.n_layers * sum(layer_activations(cfg, *shape, kernels=False).values()) + sum(outer.values())
+    expected += 4 * ROWS * cfg.n_outputs  # log-probabilities
+    expected += 2 * matrix_weights(cfg) if precision == "bf16" else 0
+    expected -= 8 * ROWS * length if "patch" in fields else 0
+    rows, classes = torch.randint(vocabulary, (ROWS, length)), torch.randint(10, (ROWS, 1))
+    model = build_model(cfg, seed=0)
+    kept = kept_bytes(model, lambda: model(input_ids=rows, targets=classes).loss, precision)
+    assert kept == pytest.approx(expected, rel=0.001)
+
+
 def test_recomputation_keeps_the_layers_inputs_and_one_layer():
     cfg, n, d = preset("hgrn2", "410m"), 4 * 8192, 1024
     for kernels in (False, True):

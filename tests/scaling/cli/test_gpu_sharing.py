@@ -57,6 +57,13 @@ def test_a_pass_decides_not_the_batch(tmp_path: Path) -> None:
     ]
 
 
+def test_images_count_by_their_patches(tmp_path: Path) -> None:
+    """Passes of 4 images of 256 patches of 192 channels."""
+    run = load_study("imagenet").runs("arch=vanilla,size=tiny")[0]
+    training = run.training.model_copy(update={"batch_tokens": 4 * run.context_length})
+    assert runs_together(run.model_copy(update={"training": training}), None, ROOM) == 8
+
+
 def test_what_the_study_asks_for(tmp_path: Path) -> None:
     """1: one after another. A number is for small runs; large ones stay alone."""
     small, large = runs(tmp_path, 65_536)

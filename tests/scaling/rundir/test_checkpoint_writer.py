@@ -17,7 +17,14 @@ from data.files import read_manifest
 from data.tokenizer import get_tokenizer
 from data.tokenizer.training import train_tokenizer
 from scaling.rundir import checkpoint_writer
-from scaling.rundir.checkpoint_writer import ProbeError, probe_loss, probe_rows, valid_checkpoint, write_checkpoint
+from scaling.rundir.checkpoint_writer import (
+    ProbeError,
+    probe_loss,
+    probe_parts,
+    probe_rows,
+    valid_checkpoint,
+    write_checkpoint,
+)
 from scaling.rundir.saved import Checkpoint
 
 CPU = torch.device("cpu")
@@ -79,6 +86,19 @@ def test_a_large_model_reads_the_probe_in_parts(
         monkeypatch.setattr(checkpoint_writer, name, most)
         assert probe_loss(model, rows) == pytest.approx(whole, rel=1e-6) and seen == wanted
         seen.clear()
+
+
+@pytest.mark.parametrize(("name", "of_a_row"), [("PROBE_NUMBERS", 49 * 32), ("PROBE_LOGITS", 10)])
+def test_a_classifier_of_images_reads_the_probe_by_patches(
+    name: str, of_a_row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """7 x 7 of 32 channels, and 10 logits."""
+    encoder = {"n_classes": 10, "image": (28, 28, 3), "patch": 4}
+    config = preset("hgrn2", "14k", d_model=32, context_length=28 * 28 * 3, encoder=encoder)
+    rows = torch.zeros(8, 28 * 28 * 3 + 1)
+    assert [len(part) for part in probe_parts(rows, config)] == [8]
+    monkeypatch.setattr(checkpoint_writer, name, 3 * of_a_row)
+    assert [len(part) for part in probe_parts(rows, config)] == [3, 3, 2]
 
 
 def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:

@@ -25,6 +25,18 @@ def test_a_cpu_has_nothing_to_check_and_both_roundings_agree_there():
     assert all(row["error"] == row["rounding"] < 0.03 and row["share"] <= 1 for row in rows)
 
 
+def test_images_in_patches_are_checked_in_as_many_rows_as_their_kernels_need(monkeypatch):
+    """4 x 4 patches of images of 8 x 8 pixels."""
+    encoder = {"n_classes": 3, "image": (8, 8, 3), "patch": 2}
+    config = preset("hgrn2", "70m", **SHAPE | {"context_length": 192}, encoder=encoder)
+    monkeypatch.setattr(kernel_check, "SUM_NORM_ROWS", 5 * 16)
+    monkeypatch.setattr(kernel_check, "sum_norm_stages", lambda width: 1)
+    seen = []
+    monkeypatch.setattr(torch, "randint", lambda high, shape, **_: seen.append(shape) or torch.zeros(shape).long())
+    kernel_check._compare(replace(config, norm_eps=1.0), CPU, True, 7, 192, resets=False)
+    assert seen == [(5, 193)]
+
+
 def test_kernels_can_be_switched_off():
     with common.without_kernels():
         assert common.device_obstacle(CPU) == "they are switched off (ARCH_KERNELS=off)"
