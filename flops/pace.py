@@ -113,16 +113,14 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
     device than an H200 tokens take longer by as much as its peak is lower."""
     own = entry_of(cfg.arch).times
     measured = [own.replayed] if own and own.replayed else [e.times.replayed for e in ENTRIES.values() if e.times]
-    of_layer = entry_of(cfg.arch).core
+    of_layer, (positions, outputs) = entry_of(cfg.arch).core, _read(cfg)
     if of_layer is None:
         core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
     else:
-        documents, length, _ = cfg.read_as(cfg.context_length)
-        in_all = (1 + reads_both(cfg)) * cfg.n_layers * documents
-        core = 3 * in_all * sum(of_layer(cfg, length).values()) / cfg.context_length
+        length = cfg.read_as(cfg.context_length)[1]
+        core = 3 * cfg.n_layers * sum(of_layer(cfg, length).values()) / length * positions
         rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
-    positions, outputs = of_a_token(cfg, cfg.context_length)
     seconds = []
     for step_ms, layer_ms, channel_ns, word_ns, core_share, share in filter(None, measured):
         a_token = 1e-9 * (channel_ns * cfg.n_layers * cfg.d_model * positions + word_ns * cfg.n_outputs * outputs)
@@ -130,6 +128,13 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
         slower = H200_PEAK / device.peak_flops_per_s
         seconds.append(1e-3 * passes * (step_ms + layer_ms * cfg.n_layers) + tokens * a_token * slower)
     return max(seconds), own is not None and own.replayed is not None
+
+
+def _read(cfg: ModelConfig) -> tuple[float, float]:
+    """Positions that each layer reads, twice where it reads both directions, and outputs of the head, for each token of
+    a row."""
+    positions, outputs = of_a_token(cfg, cfg.context_length)
+    return (1 + reads_both(cfg)) * positions, outputs
 
 
 def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:
@@ -147,7 +152,7 @@ def _on_a_core(
 ) -> tuple[tuple[float, float], bool]:
     """Seconds of a step beside its work, and of its work on `units` cores; whether the architecture was measured."""
     own = entry_of(cfg.arch).times
-    positions = of_a_token(cfg, cfg.context_length)[0] * step_tokens
+    positions = _read(cfg)[0] * step_tokens
     seconds = []
     for step_ms, layer_ms, token_us, share in (
         [own.core] if own else [e.times.core for e in ENTRIES.values() if e.times]
