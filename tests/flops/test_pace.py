@@ -41,12 +41,8 @@ def test_the_head_of_a_classifier_takes_time_once_a_row_for_its_classes(arch):
 def test_both_directions_of_a_recurrence_take_twice_the_time():
     both, language = encoder("hgrn2"), preset("hgrn2", "70m", context_length=LENGTH, vocab_size=257)
     *_, channel_ns, word_ns, core_share, share = entry_of("hgrn2").times.replayed
-    core = (
-        3
-        * language.n_layers
-        * sum(entry_of("hgrn2").core(language, LENGTH).values())
-        * max(1, PADDED_HEAD / language.head_dim)
-    )
+    of_layer = sum(entry_of("hgrn2").core(language, LENGTH).values())
+    core = 3 * language.n_layers * of_layer * max(1, PADDED_HEAD / language.head_dim)
     head = 1e-9 * word_ns + 6 * language.d_model * share / H200_PEAK  # of a logit
     channels = 1e-9 * channel_ns * language.n_layers * language.d_model * LENGTH
     longer = channels + core * core_share / H200_PEAK - head * (257 * LENGTH - 10)
