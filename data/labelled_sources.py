@@ -3,18 +3,17 @@ data/images.py, and `labelled:FOLDER`, a set that is there."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError
 from data import arena, images
 from data.files import fsync_dir, read_manifest
 from data.labelled import Facts, LabelledSet, is_set
 from data.resumable import is_left, unfinished
-from data.vocabulary import FOLDER, SETS
+from data.vocabulary import FOLDER
 
 if TYPE_CHECKING:
     from data.splitting import Progress
@@ -29,20 +28,6 @@ def facts_of(source: str, directory: Path | None = None) -> Facts:
     if directory is not None and is_set(directory) and read_manifest(directory, verify=False):
         return LabelledSet(directory).facts
     return LabelledSet(Path(rest).expanduser()).facts if name == FOLDER else MADE[name].facts_of(rest)
-
-
-def misspelt(source: str, wanted: bool) -> str:
-    """A hint at the set that is meant by a source that is none; "" where it is text, as it may be unless a set is
-    `wanted`."""
-    from data.sources.schemes import SCHEMES
-
-    name, colon, rest = source.partition(":")
-    if name in SCHEMES or "/" in name or rest.startswith("//") or os.path.exists(os.path.expanduser(source)):
-        return ""
-    hint, of_all = nearest(name, [*SETS]), nearest(name, [*SETS, *SCHEMES])
-    if "did you mean" in of_all:
-        return hint if hint == of_all and (colon or wanted) else ""
-    return hint if colon and wanted else ""
 
 
 def check_set(source: str) -> None:

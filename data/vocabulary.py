@@ -10,6 +10,7 @@ ids                   none: the ids of a labelled set, whose facts say how many 
 from __future__ import annotations
 
 import json
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,17 @@ def json_ids(content: dict[str, Any]) -> int:
 def names_set(source: str) -> bool:
     """Whether a source is a labelled set."""
     return source.partition(":")[0] in SETS
+
+
+def misspelt(source: str, wanted: bool) -> str:
+    """A hint at the set that is meant by a source that is none; "" where it is text, as it may be unless a set is
+    `wanted`."""
+    from data.sources.schemes import SCHEMES
+
+    name, colon, rest = source.partition(":")
+    if name in SCHEMES or "/" in name or rest.startswith("//") or os.path.exists(os.path.expanduser(source)):
+        return ""
+    hint, of_all = nearest(name, [*SETS]), nearest(name, [*SETS, *SCHEMES])
+    if "did you mean" in of_all:
+        return hint if hint == of_all and (colon or wanted) else ""
+    return hint if colon and wanted else ""

@@ -24,9 +24,8 @@ from pydantic import (
 
 from arch.encoder import POOLINGS, POSITIONS
 from arch.errors import InputError, nearest, shown
-from data.labelled_sources import misspelt
 from data.settings import CorpusSettings, Weighted
-from data.vocabulary import IDS, SETS, names_set
+from data.vocabulary import IDS, SETS, misspelt, names_set
 
 from .axes import AxesOfGrid, By, Point, check_nuisance, fields_of, points_of
 from .fit_section import Fit as Fit
