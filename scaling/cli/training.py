@@ -17,7 +17,9 @@ from arch.errors import InputError
 from flops import cost_table
 from flops.tables import duration
 from jobs import records, slurm
+from jobs.expected import this_machine
 from jobs.local import Task, at_once, beside, describe_use, run_tasks, visible_gpus
+from jobs.speed import device_of
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
@@ -94,7 +96,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     failed: dict[str, str] = {}
     todo: list[Watched] = []
     waiting = Waiting.of(request)
-    runs = trainable(request, waiting)
+    runs, device = trainable(request, waiting), device_of(this_machine(request.study.jobs.processes))
     for run, rundir in zip(runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":
@@ -102,7 +104,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         elif not is_trained(run, rundir) and run.trunk in failed:
             failed[run.run_id] = WITHOUT_TRUNK.format(run.trunk)
         elif not is_trained(run, rundir):
-            todo.append(Watched(run, rundir, expected_work(run)))
+            todo.append(Watched(run, rundir, expected_work(run, device)))
     done = len(runs) - len(todo) - len(failed)
     request.say(f"train: {counted_of(len(todo), len(runs), 'run')} to do, {done} done, {len(failed)} failed before")
     for line in waiting.lines(request):

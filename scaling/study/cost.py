@@ -33,9 +33,9 @@ def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = No
     return pace(run.config, run.training.batch_tokens, device, units, passes, mfu, convention, replayed)
 
 
-def expected_work(run: RunSpec) -> float:
-    """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
-    return run.trained_steps * pace_of(run, DEVICES["cpu"]).step_seconds
+def expected_work(run: RunSpec, device: Device = DEVICES["cpu"]) -> float:
+    """Seconds on one core or GPU: orders the runs, longest first, and shares out the time left; nothing else."""
+    return run.trained_steps * pace_of(run, device).step_seconds
 
 
 def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
