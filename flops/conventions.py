@@ -68,7 +68,8 @@ def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
 
 def of_a_token(cfg: ModelConfig, context: int) -> tuple[float, float]:
     """Positions that layers read, and outputs of the head, for each token of a row: 1 and 1 of a language model."""
-    return cfg.positions(context) / context, cfg.read_as(context)[2] / context
+    documents, length, outputs = cfg.read_as(context)
+    return documents * length / context, outputs / context
 
 
 def _six_n(cfg: ModelConfig, context: int, sequences: int) -> Lines:

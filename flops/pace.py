@@ -117,7 +117,7 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
     if of_layer is None:
         core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
     else:
-        length = cfg.read_as(cfg.context_length)[1]
+        _, length, _ = cfg.read_as(cfg.context_length)
         core = 3 * cfg.n_layers * sum(of_layer(cfg, length).values()) / length * positions
         rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)

@@ -70,9 +70,9 @@ def probe_loss(model: LanguageModel, rows: Tensor) -> float:
 
 def probe_parts(rows: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
     """Rows [B, T + 1] for each pass."""
-    length = rows.shape[1] - 1
-    of_a_row = config.read_as(length)[2] * config.n_outputs, config.positions(length) * config.d_model
-    step = min(PROBE_LOGITS // of_a_row[0], PROBE_NUMBERS // of_a_row[1])
+    documents, length, outputs = config.read_as(rows.shape[1] - 1)
+    logits, numbers = outputs * config.n_outputs, documents * length * config.d_model  # of a row
+    step = min(PROBE_LOGITS // logits, PROBE_NUMBERS // numbers)
     return rows.split(max(1, step))
 
 

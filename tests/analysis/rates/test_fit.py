@@ -314,11 +314,8 @@ def test_the_law_from_the_new_start_on_its_page_is_the_fit_of_the_losses_in_its_
         for cell in stored.cells
         for rate, loss in zip(cell["rates"], cell["losses"], strict=True)
     ]
-    fit, page = (
-        fit_rates(points, without=["batch_tokens"], share=True),
-        (RESEARCH / "books.md").read_text(encoding="utf-8"),
-    )
-    page = page.split("**The sweep from there**")[1]
+    fit = fit_rates(points, without=["batch_tokens"], share=True)
+    page = (RESEARCH / "books.md").read_text(encoding="utf-8").split("**The sweep from there**")[1]
     assert len(points) == 92 and "92 runs" in page
     for row, (arch, law) in zip(law_rows(fit), fit.laws.items(), strict=True):
         assert stored.laws[arch].coefficients == pytest.approx(law.coefficients, abs=1e-9)
