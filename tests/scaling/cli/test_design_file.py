@@ -71,7 +71,11 @@ def test_books_holds_its_optima_and_each_stage_fits_a_lease():
     result = CliRunner().invoke(app, ["design", "--judge", "books", "--pilot", str(PUBLISHED), *gpus, "--json"])
     assert result.exit_code == 0, result.exception
     judged = json.loads(result.stdout)
-    assert set(judged["budgets"]) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"} and max(judged["half_a"].values()) < 0.06
+    half = judged["half_a"]
+    assert set(judged["budgets"]) == set(half) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"}
+    assert (
+        max(half["llama"], half["hgrn2"], half["tnl"]) < 0.06 < half["hgrn2-3to1"] < 0.065
+    )  # whose surface is refuted
     for budgets in judged["budgets"].values():
         assert [budget["flops"] for budget in budgets] == pytest.approx(
             [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15], rel=0.01

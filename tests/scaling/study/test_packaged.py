@@ -19,7 +19,7 @@ from tests.data.image_folder import write_folder
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 HASHES = {  # of (run id, spec hash) of every run of the grid
-    "books": "2142dd95c2255d4870a58c92b475e47992b02fd054d3638e67ac296052dfc66d",
+    "books": "0166de7f97197a31b32c492ea469d07c5afe90de4c36d204c702fe497b83f61e",
     "four-architectures": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
     "paper": "6744ce300e6e391f47dd8b8308d7dd175d98dd3169dabcd58e21cea614b70b52",
     "paper-decay-tiny": "eec3130755b2894e61860a00b7cf2f091747cacb192286710a4fd403a1cdeb6b",

@@ -202,7 +202,7 @@ def test_heads_that_share_keys_unevenly_are_a_warning() -> None:
 
 
 def test_notes_that_differ_by_size_and_number_are_one_line() -> None:
-    books = load_study("books")
+    books = load_study(Path(__file__).parents[3] / "docs" / "research" / "books.yaml")
     made = plan(books, Request(books).runs)
     shown = [line for line in show_plan(made).splitlines() if "swept" in line and not line.startswith("recipe")]
     assert len(shown) < 15 < len([note for note in made.notes if "swept" in note])
