@@ -10,7 +10,8 @@ from pathlib import Path
 
 from scaling.cli.main import fix_bits
 
-from .sources import FIELDS, SOURCES, Row
+fix_bits()  # before numpy is imported
+from .sources import FIELDS, SOURCES, Row  # noqa: E402
 
 LAWS = Path(__file__).with_name("laws.csv")
 
@@ -47,6 +48,5 @@ def make(names: list[str], drawn: Path) -> None:
 
 
 if __name__ == "__main__":
-    fix_bits()
     with tempfile.TemporaryDirectory() as folder:
         make(sys.argv[1:], Path(folder))
