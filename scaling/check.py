@@ -479,17 +479,17 @@ def check_directions(what: str, mixer: Mixer, x: Tensor, stream: Stream, lengths
     """`check_encoder` of a mixer's call on x [B, T, d], whose rows have so many tokens before their padding."""
     x.requires_grad_()
     stream = replace(stream, bounds=None if stream.bounds is None else [bound.detach() for bound in stream.bounds])
-    rows, together = list[Tensor](), mixer(x, stream, {})[0]
+    rows, together, both = list[Tensor](), mixer(x, stream, {})[0], stream.two_way is not None
     for row, n in zip(x.split(1), lengths, strict=True):
         tokens, steps = row[:, :n], torch.arange(n, device=x.device)
-        mask = None if stream.both_directions else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
+        mask = None if both else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
         rotary = mixer.rotary(mixer.config, steps, x)
         naive = Stream(steps, attention_mask=mask, backend="naive", bounds=stream.bounds, rotary=rotary)
 
         def two_passes(x: Tensor, naive: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
             return mixer.mix(x, naive, {})[0] + mixer.mix(x.flip(1), naive, {})[0].flip(1), {}
 
-        if stream.both_directions:
+        if both:
             vars(mixer)["mixed"] = two_passes
         rows.append(mixer(tokens, naive, {})[0])
         vars(mixer).pop("mixed", None)

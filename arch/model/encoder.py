@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..encoder import EncoderConfig, reads_both
 from ..errors import InputError
+from ..ops.common import accumulator
 from ..ops.fused.embedding import embed
 from .cache import DecodeCache
 from .decoder import Decoder
@@ -69,54 +70,46 @@ class Encoder(Decoder):
         x = embed(ids, self.embedding, self.stream_dtype(ids.device.type))
         if self.positions is not None:
             x = x + self.positions[: x.shape[1]].to(x.dtype)
-        streams = self._streams(x, padding, backend)
+        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if padding is None else (~padding).sum(1)
+        streams = self._streams(x, padding, lengths, backend)
         if self.tpe is not None:
             stream = streams[self.kind_of_layer[0]]
             # half of the sum, because each direction may hold x itself
-            x = both_directions(self.tpe, x, stream) / 2 if stream.both_directions else self.tpe(x, stream, {})[0]
-        u = self._pool(self.through_layers(x, streams), padding).unflatten(0, (-1, self.encoder.documents))
+            x = self.tpe(x, stream, {})[0] if stream.two_way is None else both_directions(self.tpe, x, stream) / 2
+        u = self._pool(self.through_layers(x, streams), padding, lengths).unflatten(0, (-1, self.encoder.documents))
         if self.encoder.documents == 1:
             return u, None
         u, v = u.chunk(2, 1)
         return torch.cat([u, v, u * v, u - v], -1), None
 
-    def _streams(self, x: Tensor, padding: Tensor | None, backend: str | None) -> dict[str, Stream]:
-        """The stream of each kind of layers: of softmax the rows, of linear ones these and the rows backwards."""
-        steps = torch.arange(x.shape[1], device=x.device)
-        mask, two_way, two_way_padding = None, steps, None
-        if padding is not None:
-            mask = ~padding[:, None, None]
-            backwards = (steps - padding.sum(1, keepdim=True)).clamp(min=0)
-            two_way = torch.cat([steps.expand_as(backwards), backwards])
-            two_way_padding = torch.cat([padding, padding.flip(1)])
-        streams = {}
-        for kind, mixer in self.kinds:
-            both = reads_both(kind)
-            positions = two_way if both else steps
-            streams[kind.arch] = Stream(
-                positions,
-                two_way_padding if both else padding,
-                attention_mask=mask,
+    def _streams(self, x: Tensor, padding: Tensor | None, lengths: Tensor, backend: str | None) -> dict[str, Stream]:
+        """The stream of each kind of layers: of softmax the rows, of linear ones these and the rows backwards. Padding
+        stays at the end of both, where a recurrence need not know of it."""
+        steps, last = torch.arange(x.shape[1], device=x.device), lengths[:, None] - 1
+        starts = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+        two_way = torch.cat([starts + steps, starts + torch.where(steps > last, steps, last - steps)])
+        return {
+            kind.arch: Stream(
+                steps,
+                None if reads_both(kind) else padding,
+                attention_mask=None if padding is None else ~padding[:, None, None],
                 causal=False,
-                both_directions=both,
+                two_way=two_way if reads_both(kind) else None,
                 backend=backend,
                 bounds=self.bounds(kind, mixer),
-                rotary=mixer.rotary(kind, positions, x),
+                rotary=mixer.rotary(kind, steps, x),
             )
-        return streams
+            for kind, mixer in self.kinds
+        }
 
-    def _pool(self, hidden: Tensor, padding: Tensor | None) -> Tensor:
+    def _pool(self, hidden: Tensor, padding: Tensor | None, lengths: Tensor) -> Tensor:
         """[B, T, d] -> [B, d], without padding, which is at a row's end."""
         if self.encoder.pooling == "first":
             return hidden[:, 0]
-        lengths = None if padding is None else (~padding).sum(1)
         if self.encoder.pooling == "last":
-            last = hidden.shape[1] - 1 if lengths is None else lengths - 1
-            return hidden[torch.arange(len(hidden), device=hidden.device), last]
-        wide = hidden.float() if hidden.dtype != torch.float64 else hidden
-        if padding is None or lengths is None:
-            return wide.mean(1).to(hidden.dtype)
-        return (wide.masked_fill(padding[..., None], 0.0).sum(1) / lengths[:, None]).to(hidden.dtype)
+            return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        real = hidden if padding is None else hidden.masked_fill(padding[..., None], 0.0)
+        return (real.sum(1, dtype=accumulator(hidden)) / lengths[:, None]).to(hidden.dtype)
 
     def no_weight_decay(self) -> set[str]:
         """With the positions, which are vectors of single places."""

@@ -35,7 +35,7 @@ class Stream:
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
     causal: bool = True  # softmax without a mask reads no later tokens; False: of an encoder
     sequence: SequenceGroup | None = None  # the processes that each read a part of the rows; None: whole rows
-    both_directions: bool = False  # of an encoder: what is given of each row is of all rows, then of all rows backwards
+    two_way: Tensor | None = None  # both directions of an encoder, [2 B, T]: where among all rows' tokens each token is
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
         """x [B, T, ..] with `value` at padded tokens."""
@@ -146,8 +146,8 @@ class Mixer(nn.Module):
         raise TypeError(f"{type(self).__name__} must define mix, or forward")
 
     def mixed(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """`mix`, or of Stream.both_directions what it gives forwards and backwards, added up at each token."""
-        if not stream.both_directions:
+        """`mix`, or of Stream.two_way what it gives forwards and backwards, added up at each token."""
+        if stream.two_way is None:
             return self.mix(x, stream, cache)
         return both_directions(self.mix, x, stream), cache
 
@@ -190,9 +190,26 @@ class Mixer(nn.Module):
 def both_directions(read: Callable[..., tuple[Tensor, LayerCache]], x: Tensor, stream: Stream) -> Tensor:
     """What `read`, called like a mixer, gives for x [B, T, d] and for its rows backwards, added up at each token. All
     weights are shared, as in HGRN's code (OpenNLPLab's hgru, BiHgru1d and BiHgru2_1d; there the sum is before the norm,
-    and complex angles are each direction's own). stream: of 2 B rows, each row's padding at the other end backwards."""
-    forwards, backwards = read(torch.cat([x, x.flip(1)]), stream, {})[0].chunk(2)
-    return forwards + backwards.flip(1)
+    and complex angles are each direction's own)."""
+    return TwoWay.apply(read(TwoWay.apply(x, stream.two_way, False), stream, {})[0], stream.two_way, True)
+
+
+class TwoWay(torch.autograd.Function):
+    """x [B, T, d] and its rows backwards, [2 B, T, d], by Stream.two_way, which puts these behind those; `add`: from
+    [2 B, T, d] both added up at each token, [B, T, d]. Either is the other's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor, add: bool) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.add = add
+        if not add:
+            return x.flatten(0, 1)[places]
+        forwards, backwards = x.chunk(2)
+        return forwards + backwards.flatten(0, 1)[places[len(backwards) :]]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return TwoWay.apply(grads[0], *ctx.saved_tensors, not ctx.add), None, None
 
 
 def mixer_of(arch: str) -> type[Mixer]:
