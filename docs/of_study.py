@@ -32,7 +32,7 @@ def summary() -> str:
             {
                 "": name_of(arch),
                 f"loss at {power_of_ten(c)} FLOP": minus(loss),
-                "a (N_opt ~ C^a)": exponent(law),
+                "a (N_opt ~ C^a)": exponent(law) + (", do not believe" if believed(law) == "do not believe" else ""),
                 f"N_opt at {power_of_ten(c)} FLOP": size_of(law.optima[0].n_params),
             }
             | _larger_runs(arch)
