@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .architectures import register_all
-from .encoder import EncoderConfig
+from .encoder import EncoderConfig, reads_both
 from .errors import InputError, nearest
 from .options import COMMON, TYPES, Options, check_choice, check_float, check_size, kind_of
 from .registry import ARCHITECTURES, architecture, archs_with, has_option, in_family, kinds_of
@@ -241,7 +241,7 @@ class ModelConfig:
         """Plain data: the common fields, then the architecture's options, or the layers of a pattern with the fields of
         each kind."""
         fields = {name: getattr(self, name) for name in COMMON}
-        fields |= {} if self.encoder is None else {ENCODER: dataclasses.asdict(self.encoder)}
+        fields |= {} if self.encoder is None else {ENCODER: self.encoder.to_dict()}
         if not self.layers:
             return fields | dataclasses.asdict(self.options)
         own = {kind.arch: _without(kind.to_dict(), ("arch", "n_layers", *OF_ALL)) for kind in self.parts}
@@ -255,7 +255,10 @@ class ModelConfig:
             return {"arch": self.arch, "layers": list(self.layers), "kinds": kinds}
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         defaults |= {"norm": architecture(self.arch).norm} | self.options.defaults() | self.options.derived(self)
-        return {name: value for name, value in self.to_dict().items() if value != defaults[name]}
+        fields = self.to_dict()
+        if ENCODER in fields and not reads_both(self):
+            fields[ENCODER].pop("scan", None)  # softmax layers ignore it
+        return {name: value for name, value in fields.items() if value != defaults[name]}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes` of common fields and options. Options that follow from other fields are derived again

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 POOLINGS = ("mean", "first", "last")
 POSITIONS = ("none", "learned")
+SCANS = ("line", "axes")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class EncoderConfig:
 
     pooling: the mean over all positions but padding, or the first or last of them. positions: learned ones are added to
     the embedding. patch: documents are images, of height, width and channels `image`, and a position is a square of
-    patch x patch pixels, projected to d_model; None: a position is an id.
+    patch x patch pixels, projected to d_model; None: a position is an id. scan: linear recurrences read a document as
+    one line of positions, or (axes, of square images in patches) each row and each column of an image as a line.
     """
 
     n_classes: int
@@ -37,6 +39,7 @@ class EncoderConfig:
     patch: int | None = None
     pooling: str = "mean"
     positions: str = "none"
+    scan: str = "line"
 
     @classmethod
     def from_dict(cls, fields: Any) -> EncoderConfig:
@@ -46,6 +49,11 @@ class EncoderConfig:
             raise InputError(f"model.encoder: must have n_classes, and of {', '.join(names)} what differs from usual")
         image = fields.get("image")
         return cls(**{**fields, "image": None if image is None else tuple(image)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without a scan by lines, so that hashes of runs are those from before there were others."""
+        fields = dataclasses.asdict(self)
+        return fields if self.scan != "line" else {k: v for k, v in fields.items() if k != "scan"}
 
     @property
     def numbers(self) -> int:
@@ -68,6 +76,9 @@ class EncoderConfig:
             raise InputError(f"model.encoder.n_classes={self.n_classes}: a classifier has at most {CLASSES:,} classes")
         check_choice("encoder.pooling", self.pooling, POOLINGS)
         check_choice("encoder.positions", self.positions, POSITIONS)
+        check_choice("encoder.scan", self.scan, SCANS)
+        if self.scan == "axes" and (self.image is None or self.patch is None or self.image[0] != self.image[1]):
+            raise InputError("model.encoder.scan: axes are rows and columns of square images in patches: scan a line")
         check_size("encoder.documents", self.documents)
         if self.documents > 2:
             raise InputError(f"model.encoder.documents must be 1 or 2, not {self.documents}")
@@ -92,3 +103,15 @@ def reads_both(config: ModelConfig) -> bool:
     """Whether layers of a kind are a linear recurrence that an encoder runs in both directions. Softmax layers read all
     of a document by themselves."""
     return config.encoder is not None and architecture(config.arch).constant_state
+
+
+def scans_of(config: ModelConfig, length: int) -> tuple[int, int, int]:
+    """How layers of a kind read `length` positions of a document: how many times, each time as how many lines, of how
+    many positions. Linear recurrences of an encoder read a line forwards and backwards, of axes rows and columns so."""
+    if config.encoder is None or not reads_both(config):
+        return 1, 1, length
+    encoder = config.encoder
+    if encoder.scan == "line" or encoder.image is None or encoder.patch is None:
+        return 2, 1, length
+    width = encoder.image[1] // encoder.patch
+    return 4, length // width, width

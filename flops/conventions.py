@@ -4,7 +4,7 @@ paper      table 1 of Shen et al. 2024
 appendix   its A.1, operation by operation, the printed algebra corrected (appendix.py lists how)
 executed   the matrix products that this code's chunk forms execute, forward and backward, as torch's counter sees them
 exact      `executed` less what the model does not need: the masked half of a causal softmax square, products of
-           parameters alone, projections of an encoder's rows backwards (those of the rows, turned round), and a
+           parameters alone, projections of an encoder's scans but the first (the same, in another order), and a
            backward pass of exactly twice the forward
 6nd        6 N, N the non-embedding parameters (Kaplan et al. 2020)
 6nd_total  6 N with the head's matrix in N
@@ -23,7 +23,7 @@ from arch.errors import InputError, choice
 
 from .appendix import appendix_forward, paper_forward
 from .entry import Entry, Lines
-from .forward import BACKWARDS, backward_excess, forward_products, recomputed_products, setup_products
+from .forward import OTHER_SCANS, backward_excess, forward_products, recomputed_products, setup_products
 from .params import EMBEDDING, count_params, require_count
 from .registry import entries_of, entry_of
 
@@ -57,7 +57,7 @@ def _exact(cfg: ModelConfig, context: int, sequences: int) -> Lines:
 def _needed_products(cfg: ModelConfig, context: int) -> Lines:
     setup, masked = setup_products(cfg, context), () if cfg.encoder else (SOFTMAX_MASKED,)
     products = forward_products(cfg, context).items()
-    return {k: v for k, v in products if k not in (*setup, *masked) and not k.endswith(BACKWARDS)}
+    return {k: v for k, v in products if k not in (*setup, *masked) and not k.endswith(OTHER_SCANS)}
 
 
 def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:

@@ -6,15 +6,17 @@ exceptions are lines of their own, `excess`. So no module can report another pas
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arch.config import ModelConfig
-from arch.encoder import reads_both
+from arch.encoder import scans_of
 from arch.errors import InputError
 
-from .entry import summed
+from .entry import Lines, summed
 from .params import layer_matrices
 from .registry import entry_of
 
-BACKWARDS = ".backwards"  # of lines: a product made a second time, for the rows of an encoder backwards
+OTHER_SCANS = ".other_scans"  # of lines: a product made again, for each scan of an encoder but the first
 
 
 def forward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -23,16 +25,14 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
     A weight matrix costs 2 x size a token; the sequence operations are in cores.py and architectures/ (softmax over the
     full square); the head 2dV a token; the embedding look-up is no matrix product. The sum equals what
     torch.utils.flop_counter sees in a forward pass. `context_length` defaults to the configuration's. Of an encoder,
-    whose sequences are its rows, a mixer of both directions has two passes but for the output projection; what they
-    have in common stands in lines "<name>.backwards" a second time.
+    whose sequences are its rows, a linear mixer has a pass for each scan but for the output projection; what they have
+    in common stands in lines "<name>.other_scans" for all but the first.
     """
     context = cfg.context_length if context_length is None else context_length
     documents, length, outputs = cfg.read_as(context)
     parts = [layers_products(kind, length) for kind in cfg.kinds]
     for kind in cfg.kinds:
-        parts.append(
-            {name: flop * (1 + reads_both(kind)) for name, flop in entry_of(kind.arch).once_core(kind, length).items()}
-        )
+        parts.append(_of_scans(entry_of(kind.arch).once_core, kind, length))
     if cfg.encoder is not None and cfg.encoder.patch is not None:
         parts.append({"embedding": 2.0 * cfg.embedded * cfg.d_model * length})
     products = {name: flop * documents * sequences for name, flop in summed(parts).items()}
@@ -45,12 +45,16 @@ def layers_products(kind: ModelConfig, context: int) -> dict[str, float]:
     matrices = {name: 2.0 * size * context for name, size in layer_matrices(kind).items()}
     if (core := entry_of(kind.arch).core) is None:
         raise InputError(f"{kind.arch}: the FLOP of its sequence operation are not known")
-    products = core(kind, context)
-    if reads_both(kind):
-        again = (name for name in matrices if name.startswith("mixer.") and name != "mixer.o")
-        matrices |= {f"{name}{BACKWARDS}": matrices[name] for name in list(again)}
-        products = {name: 2.0 * flop for name, flop in products.items()}
-    return {name: flop * kind.n_layers for name, flop in (matrices | products).items()}
+    if others := scans_of(kind, context)[0] - 1:
+        again = [name for name in matrices if name.startswith("mixer.") and name != "mixer.o"]
+        matrices |= {f"{name}{OTHER_SCANS}": others * matrices[name] for name in again}
+    return {name: flop * kind.n_layers for name, flop in (matrices | _of_scans(core, kind, context)).items()}
+
+
+def _of_scans(core: Callable[[ModelConfig, int], Lines], kind: ModelConfig, context: int) -> Lines:
+    """core(kind, T), the FLOP of one sequence of T tokens, over all lines that layers of a kind read of one."""
+    scans, lines, length = scans_of(kind, context)
+    return {name: scans * lines * flop for name, flop in core(kind, length).items()}
 
 
 def layers_backward(kind: ModelConfig, context: int) -> dict[str, float]:
@@ -61,8 +65,8 @@ def layers_backward(kind: ModelConfig, context: int) -> dict[str, float]:
 
 
 def layer_excess(kind: ModelConfig, context: int) -> dict[str, float]:
-    """Entry.excess of one sequence in one layer of a kind, of both directions where it has them."""
-    return {name: flop * (1 + reads_both(kind)) for name, flop in entry_of(kind.arch).excess(kind, context).items()}
+    """Entry.excess of one sequence in one layer of a kind, of all its scans."""
+    return _of_scans(entry_of(kind.arch).excess, kind, context)
 
 
 def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
@@ -73,7 +77,7 @@ def unseen_products(kind: ModelConfig, context: int) -> dict[str, float]:
 
 def setup_products(cfg: ModelConfig, context: int) -> dict[str, float]:
     """FLOP of products of parameters alone, of all kinds of layers."""
-    return summed(entry_of(kind.arch).setup(kind, context) for kind in cfg.kinds)
+    return summed(entry_of(kind.arch).setup(kind, scans_of(kind, context)[2]) for kind in cfg.kinds)
 
 
 def backward_excess(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -82,10 +86,10 @@ def backward_excess(cfg: ModelConfig, context_length: int | None = None, sequenc
     documents, length, _ = cfg.read_as(context)
     parts, setup = list[dict[str, float]](), list[dict[str, float]]()
     for kind in cfg.kinds:
-        entry, passes = entry_of(kind.arch), 1 + reads_both(kind)
+        entry = entry_of(kind.arch)
         parts += [{name: flop * kind.n_layers for name, flop in layer_excess(kind, length).items()}]
-        parts += [{name: flop * passes for name, flop in entry.once_excess(kind, length).items()}]
-        setup += [entry.setup_excess(kind, length)]
+        parts += [_of_scans(entry.once_excess, kind, length)]
+        setup += [entry.setup_excess(kind, scans_of(kind, length)[2])]
     if cfg.encoder is not None and cfg.encoder.patch is not None:  # pixels have no gradient
         parts += [{"embedding.unread": -2.0 * cfg.embedded * cfg.d_model * length}]
     return {name: flop * documents * sequences for name, flop in summed(parts).items()} | summed(setup)

@@ -11,13 +11,13 @@ import math
 from collections import Counter
 
 from arch.config import ModelConfig
-from arch.encoder import reads_both
+from arch.encoder import scans_of
 from arch.errors import InputError, choice
 from arch.kernel_config import CAST_AHEAD
 
 from . import activations, by_kernels
 from .activations import F
-from .entry import Memory, summed
+from .entry import Memory
 from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
 
@@ -179,18 +179,18 @@ def _memory_of(cfg: ModelConfig) -> Memory:
 
 
 def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps of the forward pass of one layer of a kind, by module; of an encoder's the mixer's of both
-    directions, where it has them (but for the output projection's input, which counts twice). Raises InputError where a
-    plugin has none."""
+    """What autograd keeps of the forward pass of one layer of a kind, by module; of an encoder's the mixer's of all its
+    scans (the output projection's input, their sum, counts as often). Raises InputError where a plugin has none."""
     entry, memory, a = entry_of(cfg.arch), _memory_of(cfg), activation_bytes
-    tokens, passes = float(sequences * context), 1 + reads_both(cfg)
+    tokens, (scans, lines_of_scan, length) = float(sequences * context), scans_of(cfg, context)
+    read = scans * lines_of_scan * sequences
     if kernels and memory.by_kernels is not None:
-        mixer = memory.by_kernels(cfg, context, a, passes * sequences)
+        mixer = memory.by_kernels(cfg, length, a, read)
     else:
-        mixer = memory.activations(cfg, context, a)
+        mixer = memory.activations(cfg, length, a)
     lines = {"norms": (1 + entry.has_mlp) * tokens * _norm(cfg, a, kernels)}
-    lines |= {name: passes * sequences * size for name, size in mixer.items()}
-    lines["mixer.rotation"] = memory.shared(cfg, context, kernels)
+    lines |= {name: read * size for name, size in mixer.items()}
+    lines["mixer.rotation"] = memory.shared(cfg, length, kernels)
     if entry.has_mlp:
         fused = kernels and entry.gated_mlp
         by_token = by_kernels.mlp(cfg, a) if fused else activations.mlp(cfg, a, memory.mlp_tensors)
@@ -230,7 +230,9 @@ def outer_activations(
     if not kernels:
         outputs = sequences * context if outputs is None else outputs
         lines |= {"targets": 8.0 * outputs, "head": float(outputs * a * cfg.head_width)}
-    lines |= summed(_memory_of(kind).once(kind, context, a, sequences, kernels) for kind in cfg.kinds)
+    for kind in cfg.kinds:
+        scans, lines_of_scan, length = scans_of(kind, context)
+        lines |= _memory_of(kind).once(kind, length, a, scans * lines_of_scan * sequences, kernels)
     return {name: size for name, size in lines.items() if size}
 
 

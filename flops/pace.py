@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import ModelConfig
-from arch.encoder import reads_both
+from arch.encoder import scans_of
 
 from .conventions import OF_PRODUCTS, of_a_token, train_flops_per_token
 from .hardware import Device
@@ -117,7 +117,7 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
     if of_layer is None:
         core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
     else:
-        _, length, _ = cfg.read_as(cfg.context_length)
+        *_, length = scans_of(cfg, cfg.read_as(cfg.context_length)[1])
         core = 3 * cfg.n_layers * sum(of_layer(cfg, length).values()) / length * positions
         rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
@@ -131,10 +131,9 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
 
 
 def _read(cfg: ModelConfig) -> tuple[float, float]:
-    """Positions that each layer reads, twice where it reads both directions, and outputs of the head, for each token of
-    a row."""
+    """Positions that each layer reads, in all its scans, and outputs of the head, for each token of a row."""
     positions, outputs = of_a_token(cfg, cfg.context_length)
-    return (1 + reads_both(cfg)) * positions, outputs
+    return scans_of(cfg, cfg.read_as(cfg.context_length)[1])[0] * positions, outputs
 
 
 def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:

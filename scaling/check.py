@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ SIZE, CHUNK, LAYERS = "25k", 32, 2
 LONGEST = 512  # tokens of the longest text, which is as long as a model's context where that is shorter
 OTHER_SHAPES = ({"d_model": 72, "n_heads": 3, "d_ffn": 56}, {"d_model": 48})  # another width, heads of other widths
 LENGTH = 70  # tokens: two chunks and a rest
+SIDE = 4  # pixels of an image's rows and columns
 DOCUMENTS = [1, 37, 64, 2, 32]  # tokens of packed documents: one token, across chunks, aligned with them
 RTOL, ATOL = 1e-9, 1e-11
 SINGLE = 0.02  # of a tensor's largest entry, on a GPU: tensor cores read fp32 to 10 bits
@@ -446,16 +447,23 @@ def check_padding(config: ModelConfig) -> None:
 
 
 def check_encoder(config: ModelConfig) -> None:
-    """As an encoder: parameters and FLOP are counted, every mixer gives what naive passes over single rows, forwards
-    and backwards, add up to, gradients too, and padding changes no logit."""
+    """As an encoder: parameters and FLOP are counted, every mixer gives what naive passes over single rows, or over
+    single rows and columns of an image, forwards and backwards, add up to, gradients too; padding changes no logit."""
     if any(mixer_of(kind.arch).one_direction for kind in config.kinds):
         raise Skipped("its layers read one direction alone")
-    config = config.replace(context_length=LENGTH, encoder={"n_classes": 3, "padding_id": 256})
+    check_encoder_of(config, {"padding_id": 256}, [1, 40, LENGTH])
+    if any(kind.constant_state for kind in config.kinds):
+        check_encoder_of(config, {"image": (SIDE, SIDE, 1), "patch": 1, "scan": "axes"}, [SIDE**2] * 2)
+
+
+def check_encoder_of(config: ModelConfig, encoder: dict[str, Any], lengths: Sequence[int]) -> None:
+    """`check_encoder` with these fields of EncoderConfig, of rows with so many tokens before their padding."""
+    config = config.replace(context_length=max(lengths), encoder={"n_classes": 3, **encoder})
     check_parameters(config)
     if all(entry.core is not None for entry in entries_of(config)) and not on_a_gpu(config):
-        check_flop_at(config, 2, LENGTH)
-    model, lengths = moved_model(config), [1, 40, LENGTH]
-    ids = torch.full((len(lengths), LENGTH), 256)
+        check_flop_at(config, 2, max(lengths))
+    model = moved_model(config)
+    ids = torch.full((len(lengths), max(lengths)), 256)
     for row, n in enumerate(lengths):
         ids[row, :n] = random_ids(1, n, seed=n)
     calls: list[tuple[Mixer, Tensor, Stream]] = []
@@ -479,18 +487,19 @@ def check_directions(what: str, mixer: Mixer, x: Tensor, stream: Stream, lengths
     """`check_encoder` of a mixer's call on x [B, T, d], whose rows have so many tokens before their padding."""
     x.requires_grad_()
     stream = replace(stream, bounds=None if stream.bounds is None else [bound.detach() for bound in stream.bounds])
-    rows, together, both = list[Tensor](), mixer(x, stream, {})[0], stream.two_way is not None
+    rows, together, linear = list[Tensor](), mixer(x, stream, {})[0], stream.scans is not None
     for row, n in zip(x.split(1), lengths, strict=True):
-        tokens, steps = row[:, :n], torch.arange(n, device=x.device)
-        mask = None if both else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
+        tokens, places = row[:, :n], torch.arange(n, device=x.device)
+        lines = list(places.split(len(stream.positions)))  # one, or the rows of an image
+        lines += torch.stack(lines).unbind(1) if len(lines) > 1 else []
+        lines += [line.flip(0) for line in lines]
+        steps = places[: len(lines[0])]
+        mask = None if linear else torch.ones(1, 1, n, n, dtype=torch.bool, device=x.device)
         rotary = mixer.rotary(mixer.config, steps, x)
         naive = Stream(steps, attention_mask=mask, backend="naive", bounds=stream.bounds, rotary=rotary)
 
-        def two_passes(x: Tensor, naive: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-            return mixer.mix(x, naive, {})[0] + mixer.mix(x.flip(1), naive, {})[0].flip(1), {}
-
-        if both:
-            vars(mixer)["mixed"] = two_passes
+        if linear:
+            vars(mixer)["mixed"] = partial(_single_lines, mixer, lines)
         rows.append(mixer(tokens, naive, {})[0])
         vars(mixer).pop("mixed", None)
     parameters = {"x": x, **dict(mixer.named_parameters())}
@@ -500,9 +509,17 @@ def check_directions(what: str, mixer: Mixer, x: Tensor, stream: Stream, lengths
         weighted = [(part * torch.linspace(-1, 1, part.numel()).view(part.shape).to(part)).sum() for part in answer]
         gradients.append(torch.autograd.grad(torch.stack(weighted).sum(), list(parameters.values())))
     for n, actual, expected in zip(lengths, *answers, strict=True):
-        close(actual, expected, f"{what} output for {n} tokens, read in both directions")
+        close(actual, expected, f"{what} output for {n} tokens, read by lines")
     for name, actual, expected in zip(parameters, *gradients, strict=True):
-        close(actual, expected, f"{what} gradient of {name}, read in both directions")
+        close(actual, expected, f"{what} gradient of {name}, read by lines")
+
+
+def _single_lines(
+    mixer: Mixer, lines: Sequence[Tensor], x: Tensor, stream: Stream, cache: LayerCache
+) -> tuple[Tensor, LayerCache]:
+    """`Mixer.mixed` of x [1, T, d] by a pass over each line, the places of its tokens [L], added up at each token."""
+    read = torch.cat([mixer.mix(x[:, line], stream, {})[0] for line in lines], 1)
+    return torch.zeros_like(read[:, : x.shape[1]]).index_add(1, torch.cat(list(lines)), read), {}
 
 
 def check_backends(config: ModelConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ from ..ops.fused.embedding import embed
 from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import check_ids
-from .mixer import Stream, both_directions
+from .mixer import Mixer, Stream, sum_of_scans
 
 
 class PatchEmbedding(nn.Module):
@@ -74,8 +76,10 @@ class Encoder(Decoder):
         streams = self._streams(x, padding, lengths, backend)
         if self.tpe is not None:
             stream = streams[self.kind_of_layer[0]]
-            # half of the sum, because each direction may hold x itself
-            x = self.tpe(x, stream, {})[0] if stream.two_way is None else both_directions(self.tpe, x, stream) / 2
+            if stream.scans is None:
+                x = self.tpe(x, stream, {})[0]
+            else:  # the mean, because each may hold x itself
+                x = sum_of_scans(self.tpe, x, stream) / len(stream.scans)
         u = self._pool(self.through_layers(x, streams), padding, lengths).unflatten(0, (-1, self.encoder.documents))
         if self.encoder.documents == 1:
             return u, None
@@ -83,24 +87,37 @@ class Encoder(Decoder):
         return torch.cat([u, v, u * v, u - v], -1), None
 
     def _streams(self, x: Tensor, padding: Tensor | None, lengths: Tensor, backend: str | None) -> dict[str, Stream]:
-        """The stream of each kind of layers: of softmax the rows, of linear ones these and the rows backwards. Padding
-        stays at the end of both, where a recurrence need not know of it."""
-        steps, last = torch.arange(x.shape[1], device=x.device), lengths[:, None] - 1
-        starts = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
-        two_way = torch.cat([starts + steps, starts + torch.where(steps > last, steps, last - steps)])
-        return {
-            kind.arch: Stream(
-                steps,
-                None if reads_both(kind) else padding,
+        """The stream of each kind of layers: of softmax the rows, of linear ones their scans. Padding stays at the end
+        of a line both ways, where a recurrence need not know of it."""
+        steps, scans = torch.arange(x.shape[1], device=x.device), self._scans(x, lengths)
+
+        def stream(kind: ModelConfig, mixer: type[Mixer]) -> Stream:
+            linear = reads_both(kind)
+            positions = steps[: scans.shape[-1]] if linear else steps
+            return Stream(
+                positions,
+                None if linear else padding,
                 attention_mask=None if padding is None else ~padding[:, None, None],
                 causal=False,
-                two_way=two_way if reads_both(kind) else None,
+                scans=scans if linear else None,
                 backend=backend,
                 bounds=self.bounds(kind, mixer),
-                rotary=mixer.rotary(kind, steps, x),
+                rotary=mixer.rotary(kind, positions, x),
             )
-            for kind, mixer in self.kinds
-        }
+
+        return {kind.arch: stream(kind, mixer) for kind, mixer in self.kinds}
+
+    def _scans(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Stream.scans for x [B, T, d]: forwards and backwards, of axes along rows and along columns. Backwards the
+        last line comes first, so that each order is its own inverse."""
+        steps, last = torch.arange(x.shape[1], device=x.device), lengths[:, None] - 1
+        orders, line = [steps, torch.where(steps > last, steps, last - steps)], x.shape[1]
+        if self.encoder.scan == "axes":
+            line = math.isqrt(line)
+            columns = steps.view(line, line).T.flatten()
+            orders += [columns, last - columns]
+        starts = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+        return torch.stack([starts + order for order in orders]).unflatten(2, (-1, line))
 
     def _pool(self, hidden: Tensor, padding: Tensor | None, lengths: Tensor) -> Tensor:
         """[B, T, d] -> [B, d], without padding, which is at a row's end."""

@@ -35,7 +35,7 @@ class Stream:
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
     causal: bool = True  # softmax without a mask reads no later tokens; False: of an encoder
     sequence: SequenceGroup | None = None  # the processes that each read a part of the rows; None: whole rows
-    two_way: Tensor | None = None  # both directions of an encoder, [2 B, T]: where among all rows' tokens each token is
+    scans: Tensor | None = None  # of an encoder, int64 [k, B, n, L]: `Scans` has them; None: rows are read as they are
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
         """x [B, T, ..] with `value` at padded tokens."""
@@ -146,10 +146,10 @@ class Mixer(nn.Module):
         raise TypeError(f"{type(self).__name__} must define mix, or forward")
 
     def mixed(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """`mix`, or of Stream.two_way what it gives forwards and backwards, added up at each token."""
-        if stream.two_way is None:
+        """`mix`, or of Stream.scans what it gives for each of them, added up at each token."""
+        if stream.scans is None:
             return self.mix(x, stream, cache)
-        return both_directions(self.mix, x, stream), cache
+        return sum_of_scans(self.mix, x, stream), cache
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         """`mixed` behind the output projection, [B, T, d]. A subclass may define this instead."""
@@ -187,29 +187,37 @@ class Mixer(nn.Module):
         return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
 
 
-def both_directions(read: Callable[..., tuple[Tensor, LayerCache]], x: Tensor, stream: Stream) -> Tensor:
-    """What `read`, called like a mixer, gives for x [B, T, d] and for its rows backwards, added up at each token. All
-    weights are shared, as in HGRN's code (OpenNLPLab's hgru, BiHgru1d and BiHgru2_1d; there the sum is before the norm,
-    and complex angles are each direction's own)."""
-    return TwoWay.apply(read(TwoWay.apply(x, stream.two_way, False), stream, {})[0], stream.two_way, True)
+def sum_of_scans(read: Callable[..., tuple[Tensor, LayerCache]], x: Tensor, stream: Stream) -> Tensor:
+    """What `read`, called like a mixer, gives for the scans of x [B, T, d], added up at each token. All weights are
+    shared, as in HGRN's code (OpenNLPLab's hgru, BiHgru1d and BiHgru2_1d, and with rows and columns hgru2d; there the
+    sum is before the norm, and complex angles are each direction's own)."""
+    assert stream.scans is not None
+    return Scans.apply(read(Scans.apply(x, stream.scans, False), stream, {})[0], stream.scans, True)
 
 
-class TwoWay(torch.autograd.Function):
-    """x [B, T, d] and its rows backwards, [2 B, T, d], by Stream.two_way, which puts these behind those; `add`: from
-    [2 B, T, d] both added up at each token, [B, T, d]. Either is the other's gradient."""
+class Scans(torch.autograd.Function):
+    """x [B, T, d] in the k orders of Stream.scans, each as n lines of L = T / n tokens, [k B n, L, d]; `add`: from
+    these all k added up at each token, [B, T, d]. Either is the other's gradient.
+
+    places: Stream.scans, int64 [k, B, n, L], where each token is among all B T. The first order is x's own; each is its
+    own inverse, so that tokens that were read by it come back by it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: Tensor, add: bool) -> Tensor:
         ctx.save_for_backward(places)
         ctx.add = add
         if not add:
-            return x.flatten(0, 1)[places]
-        forwards, backwards = x.chunk(2)
-        return forwards + backwards.flatten(0, 1)[places[len(backwards) :]]
+            return x.flatten(0, 1)[places.flatten(0, 2)]
+        orders = places.flatten(2)
+        first, *others = x.chunk(len(orders))
+        total = first.reshape(*orders.shape[1:], x.shape[-1])
+        for other, order in zip(others, orders[1:], strict=True):
+            total = total + other.flatten(0, 1)[order]
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return TwoWay.apply(grads[0], *ctx.saved_tensors, not ctx.add), None, None
+        return Scans.apply(grads[0], *ctx.saved_tensors, not ctx.add), None, None
 
 
 def mixer_of(arch: str) -> type[Mixer]:

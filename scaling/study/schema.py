@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from arch.encoder import POOLINGS, POSITIONS
+from arch.encoder import POOLINGS, POSITIONS, SCANS
 from arch.errors import InputError, nearest, shown
 from data.settings import CorpusSettings, Weighted
 from data.vocabulary import IDS, SETS, misspelt, names_set
@@ -419,6 +419,9 @@ class Objective(Section):
     """`learned`: a vector for each position is added to the embedding."""
     patch: Count | None = None
     """Of images: pixels on a side of the squares that are a position each; null: every number of a row is one."""
+    scan: Annotated[str, one_of("scan", SCANS)] = "line"
+    """Linear recurrences read all positions as one `line`, or of square images in patches the `axes`: each row and each
+    column as a line of its own. Both ways, added up; softmax layers read all positions in any case."""
 
 
 class Sweep(Section):

@@ -84,6 +84,21 @@ def test_activations_of_an_encoder_are_those_of_its_positions_and_outputs(length
     assert kept == pytest.approx(expected, rel=0.001)
 
 
+@pytest.mark.parametrize("scan, scans", [("line", 2), ("axes", 4)])
+@pytest.mark.parametrize("arch", ["tnl", "cosformer2"])
+def test_activations_of_scans_are_those_of_their_lines(arch, scan, scans):
+    """But for the output projection's input, which is there once, and the scans' own places."""
+    encoder, T = {"n_classes": 10, "image": (32, 32, 1), "patch": 1, "scan": scan}, 1024
+    cfg = preset(arch, "55k", vocab_size=256, context_length=T, chunk_size=16, encoder=encoder)
+    layer, outer = layer_activations(cfg, T, ROWS, 4, False), outer_activations(cfg, T, ROWS, 4, False, outputs=ROWS)
+    expected = cfg.n_layers * (sum(layer.values()) - (scans - 1) * 4 * ROWS * T * cfg.d_model) + sum(outer.values())
+    expected += 8 * scans * ROWS * T
+    rows, classes = torch.randint(256, (ROWS, T)), torch.randint(10, (ROWS, 1))
+    model = build_model(cfg, seed=0)
+    kept = kept_bytes(model, lambda: model(input_ids=rows, targets=classes).loss, "fp32")
+    assert kept == pytest.approx(expected, rel=0.005)
+
+
 def test_recomputation_keeps_the_layers_inputs_and_one_layer():
     cfg, n, d = preset("hgrn2", "410m"), 4 * 8192, 1024
     for kernels in (False, True):

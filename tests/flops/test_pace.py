@@ -47,3 +47,12 @@ def test_both_directions_of_a_recurrence_take_twice_the_time():
     channels = 1e-9 * channel_ns * language.n_layers * language.d_model * LENGTH
     longer = channels + core * core_share / H200_PEAK - head * (257 * LENGTH - 10)
     assert seconds(both, "h200") - seconds(language, "h200") == pytest.approx(ROWS * longer)
+
+
+def test_rows_and_columns_take_four_readings_of_short_lines():
+    line, axes = (encoder("hgrn2", image=(8, 8, 1), patch=1, scan=scan) for scan in ("line", "axes"))
+    *_, channel_ns, _, core_share, _ = entry_of("hgrn2").times.replayed
+    long, short = (sum(entry_of("hgrn2").core(line, length).values()) for length in (64, 8))
+    core = 3 * (4 * 8 * short - 2 * long) * max(1, PADDED_HEAD / line.head_dim) * core_share / H200_PEAK
+    longer = line.n_layers * (core + 1e-9 * channel_ns * line.d_model * 2 * LENGTH)
+    assert seconds(axes, "h200") - seconds(line, "h200") == pytest.approx(ROWS * longer)

@@ -108,8 +108,8 @@ MISTAKES = [
     ("packing", INPUT, then("value = value * value.new_ones(value.shape[:2]).cumsum(1)[..., None]")),
     ("packing", INPUT, then(SEES.format("stream.document_starts is not None"))),
     ("padding", f"stream.mask({FORGET}, torch.inf)", FORGET),
-    ("encoder", INPUT, then(SEES.format("stream.two_way is not None"))),
-    ("encoder", INPUT, then("value = value * (1 if stream.two_way is None else 1.5)")),
+    ("encoder", INPUT, then(SEES.format("stream.scans is not None"))),
+    ("encoder", INPUT, then("value = value * (1 if stream.scans is None else 1.5)")),
     ("backends", INPUT, then("value = value + 0.01 * (stream.backend == 'naive')")),
     ("autocast", INPUT, then("value = value * (1 if value.dtype.itemsize > 2 else torch.inf)")),
     ("autocast", INPUT, then(SEES.format("torch.is_autocast_enabled('cpu')"))),
@@ -117,12 +117,12 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("combined", ["forwards", "(forwards + backwards{}) / 2", "forwards + backwards"])
-def test_encoders_add_up_both_directions(monkeypatch, combined):
-    source, turned = inspect.getsource(mixer.TwoWay), ".flatten(0, 1)[places[len(backwards) :]]"
-    assert source.count(f"forwards + backwards{turned}") == 1
-    exec(source.replace(f"forwards + backwards{turned}", combined.format(turned)), scope := vars(mixer).copy())
-    monkeypatch.setattr(mixer, "TwoWay", scope["TwoWay"])
+@pytest.mark.parametrize("mistake", ["total", "(total + {}) / 2", "total + other.view(total.shape)"])
+def test_encoders_add_up_scans(monkeypatch, mistake):
+    source, turned = inspect.getsource(mixer.Scans), "other.flatten(0, 1)[order]"
+    assert source.count(f"total + {turned}") == 1
+    exec(source.replace(f"total + {turned}", mistake.format(turned)), scope := vars(mixer).copy())
+    monkeypatch.setattr(mixer, "Scans", scope["Scans"])
     with pytest.raises(AssertionError):
         CHECKS["encoder"](small("hgrn2"))
 

@@ -1,5 +1,6 @@
 """Encoders as classifiers: softmax without a mask is the formula, patches are squares of pixels, pooling leaves padding
-out, two documents are one encoder's; files and refusals. What every architecture keeps stands in scaling/check.py."""
+out, two documents are one encoder's; scans by axes; files and refusals. What every architecture keeps stands in
+scaling/check.py."""
 
 import pytest
 import torch
@@ -19,6 +20,10 @@ LENGTH = 24
 
 def config_of(arch: str = "hgrn2", length: int = LENGTH, **encoder: object) -> ModelConfig:
     return preset(arch, "25k", context_length=length, encoder={"n_classes": 3, "padding_id": 256} | encoder)
+
+
+def image_of(side: int, arch: str, scan: str = "axes", **fields: object) -> ModelConfig:
+    return config_of(arch, side**2, padding_id=None, image=(side, side, 1), patch=1, scan=scan, **fields)
 
 
 def random_rows(lengths: list[int], width: int = LENGTH) -> torch.Tensor:
@@ -97,6 +102,39 @@ def test_flop_counts_projections_once_and_the_recurrence_twice():
     assert of["e"] == pytest.approx(of["l"] - heads + 3 * 2 * sum(ENTRY.core(language, 128).values()) / 128)
 
 
+def test_flop_of_axes_is_that_of_lines():
+    """Four readings of an image of 8 x 8 are 32 lines of 8."""
+    from flops.architectures.hgrn2 import ENTRY
+
+    axes, line = (image_of(8, "hgrn2", scan) for scan in ("axes", "line"))
+    of = {name: train_flops_per_token(config, "exact") for name, config in (("a", axes), ("l", line))}
+    core, long = (axes.n_layers * sum(ENTRY.core(axes, length).values()) for length in (8, 64))
+    assert of["a"] - of["l"] == pytest.approx(3 * (32 * core - 2 * long) / 64)
+    assert count_params(axes) == count_params(line)
+
+
+@pytest.mark.parametrize("arch", ["hgrn2", "hgrn1", "tnl"])
+def test_a_transposed_image_has_the_same_logits_by_axes_alone(arch):
+    image = random_rows([16], 16).view(4, 4)
+    orders = {"transposed": image.T, "rows moved": image.roll(1, 0), "pixels swapped": image.flatten().roll(1)}
+    for scan in ("axes", "line"):
+        model = moved_model(image_of(4, arch, scan))
+        logits = {name: model(input_ids=ids.reshape(1, -1)).logits for name, ids in orders.items()}
+        plain = model(input_ids=image.reshape(1, -1)).logits
+        differ = {name for name, other in logits.items() if not torch.allclose(other, plain)}
+        assert differ == set(orders) - ({"transposed"} if scan == "axes" else set())
+
+
+def test_a_scan_counts_where_layers_read_by_it():
+    """Lines are not named, so that older hashes stay; softmax layers ignore a scan."""
+    for arch, counts in (("hgrn2", True), ("transformer", False)):
+        axes, line = (image_of(4, arch, scan) for scan in ("axes", "line"))
+        assert "scan" not in line.to_dict()["encoder"] and ModelConfig.from_dict(axes.to_dict()) == axes
+        assert (axes.identity() != line.identity()) == counts
+    model, ids = moved_model(axes), random_rows([16], 16)
+    assert torch.equal(model(input_ids=ids).logits, moved_model(line)(input_ids=ids).logits)
+
+
 def test_memory_counts_both_directions():
     own = {name: {"micro_batch_tokens": 512, "precision": "fp32", "kernels": False} for name in ("encoder", "language")}
     activations = [
@@ -147,6 +185,9 @@ def test_language_models_say_nothing_of_encoders():
         ({"patch": 5, "image": (4, 6, 1), "padding_id": None}, "does not divide"),
         ({"patch": 2, "image": (4, 4, 1), "padding_id": None}, "is not a row of 24 numbers"),
         ({"classes": 3}, "must have n_classes"),
+        ({"scan": "axis"}, "scan must be one of line, axes, not 'axis'.*axes"),
+        ({"scan": "axes"}, "rows and columns of square images"),
+        ({"scan": "axes", "patch": 1, "image": (4, 6, 1), "padding_id": None}, "rows and columns of square images"),
         ({"arch": "transformer", "window": 4}, "window"),
     ],
 )

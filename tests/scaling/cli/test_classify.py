@@ -246,6 +246,8 @@ def test_what_does_not_go_together_is_one_line(study, tmp_path):
         ("other.yaml: corpus.augment: is of folders of images", {"corpus": content["corpus"] | {"augment": {}}}),
         ("corpus.augment: is of", {"corpus": {"source": "synthetic:0:60000", "augment": {}}}),
         ("patches are cut of images", {"objective": {"patch": 2}}),
+        ("unknown scan 'axis' (did you mean 'axes'?)", {"objective": {"scan": "axis"}}),
+        ("scan: axes are rows and columns of square images", {"objective": {"scan": "axes"}}),
         ("hgrn2/d: model.context_length=8 is not the 16 ids of a row of labelled:", {"model": {"context_length": 8}}),
         ("model.context_length=8 is not", {"grid": content["grid"] | {"axes": {"model.context_length": [16, 8]}}}),
         ("model.context_length=8 is not", {"grid": content["grid"] | {"sizes": {"d": shape | {"hgrn2": context}}}}),
