@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from arch.config import ModelConfig
 from arch.encoder import scans_of
+from arch.registry import architecture
 
 from .conventions import OF_PRODUCTS, of_a_token, train_flops_per_token
+from .entry import Entry
 from .hardware import Device
 from .registry import ENTRIES, entry_of
 
@@ -39,7 +41,7 @@ H200_PEAK = 989.5e12  # FLOP/s, of Times.replayed
 CORE_SOURCE = "steps measured on one core of an AMD EPYC, within a factor of 1.35"
 WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
-UNMEASURED = "; the architecture was not measured: the times are those of the slowest that was"
+UNMEASURED = "; the architecture was not measured: the times are those of the slowest of its kind that was"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
 # from a run's end to the first step of the next in the same process: 0.1 to 1.1 s and 0.15 to 0.32 s seen
 NEXT_S = {"GPU": 1.0, "core": 0.2}
@@ -111,8 +113,7 @@ def pace(
 def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) -> tuple[float, bool]:
     """Seconds of a replayed step of `tokens` tokens on each GPU, and whether this architecture was measured. On another
     device than an H200 tokens take longer by as much as its peak is lower."""
-    own = entry_of(cfg.arch).times
-    measured = [own.replayed] if own and own.replayed else [e.times.replayed for e in ENTRIES.values() if e.times]
+    measured, known = _times(cfg, "replayed")
     of_layer, (positions, outputs) = entry_of(cfg.arch).core, _read(cfg)
     if of_layer is None:
         core, rest = 0.0, train_flops_per_token(cfg, "6nd_total")
@@ -122,12 +123,27 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
         rest = train_flops_per_token(cfg, "exact") - core
     padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
     seconds = []
-    for step_ms, layer_ms, channel_ns, word_ns, core_share, share in filter(None, measured):
+    for step_ms, layer_ms, channel_ns, word_ns, core_share, share in measured:
         a_token = 1e-9 * (channel_ns * cfg.n_layers * cfg.d_model * positions + word_ns * cfg.n_outputs * outputs)
         a_token += (core_share * core * padded + share * rest) / H200_PEAK
         slower = H200_PEAK / device.peak_flops_per_s
         seconds.append(1e-3 * passes * (step_ms + layer_ms * cfg.n_layers) + tokens * a_token * slower)
-    return max(seconds), own is not None and own.replayed is not None
+    return max(seconds), known
+
+
+def _times(cfg: ModelConfig, name: str) -> tuple[list[tuple[float, ...]], bool]:
+    """Times of this name of layers of a kind, and whether they were measured: else those of the measured architectures
+    that have softmax as it has, or a recurrence as it has."""
+
+    def of(entry: Entry) -> list[tuple[float, ...]]:
+        times = entry.times and getattr(entry.times, name)
+        return [times] if times else []
+
+    if own := of(entry_of(cfg.arch)):
+        return own, True
+    linear = architecture(cfg.arch).constant_state
+    alike = [entry for arch, entry in ENTRIES.items() if architecture(arch).constant_state == linear]
+    return [times for entry in alike for times in of(entry)], False
 
 
 def _read(cfg: ModelConfig) -> tuple[float, float]:
@@ -138,28 +154,22 @@ def _read(cfg: ModelConfig) -> tuple[float, float]:
 
 def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:
     """Seconds of a step that the host needs on a GPU, and whether this architecture was measured."""
-    own = entry_of(cfg.arch).times
-    measured = [own.host_ms] if own and own.host_ms else [e.times.host_ms for e in ENTRIES.values() if e.times]
-    seconds = [
-        1e-3 * passes * (milliseconds[0] + milliseconds[1] * cfg.n_layers) for milliseconds in measured if milliseconds
-    ]
-    return max(seconds), own is not None and own.host_ms is not None
+    measured, known = _times(cfg, "host_ms")
+    return max(1e-3 * passes * (step_ms + layer_ms * cfg.n_layers) for step_ms, layer_ms in measured), known
 
 
 def _on_a_core(
     cfg: ModelConfig, step_tokens: int, units: int, passes: int, flops: float, peak: float, mfu: float | None
 ) -> tuple[tuple[float, float], bool]:
     """Seconds of a step beside its work, and of its work on `units` cores; whether the architecture was measured."""
-    own = entry_of(cfg.arch).times
+    measured, known = _times(cfg, "core")
     positions = _read(cfg)[0] * step_tokens
     seconds = []
-    for step_ms, layer_ms, token_us, share in (
-        [own.core] if own else [e.times.core for e in ENTRIES.values() if e.times]
-    ):
+    for step_ms, layer_ms, token_us, share in measured:
         host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
         work = token_us * 1e-6 * cfg.n_layers * positions + flops / (peak * (mfu or share))
         seconds.append((host, work / units))
-    return max(seconds, key=sum), own is not None
+    return max(seconds, key=sum), known
 
 
 def makespan(seconds: Iterable[float], at_once: int) -> float:

@@ -1,12 +1,14 @@
 """An encoder's steps are expected to take time for the positions that layers read, and for the outputs of the head."""
 
+import dataclasses
+
 import pytest
 
 from arch.config import ModelConfig
 from arch.presets import preset
 from flops.hardware import device_of
 from flops.pace import H200_PEAK, PADDED_HEAD, pace
-from flops.registry import entry_of
+from flops.registry import ENTRIES, entry_of
 
 ROWS, LENGTH, PATCH = 512, 64, 4  # 8 x 8 patches
 IMAGE = (32, 32, 3)
@@ -56,3 +58,16 @@ def test_rows_and_columns_take_four_readings_of_short_lines():
     core = 3 * (4 * 8 * short - 2 * long) * max(1, PADDED_HEAD / line.head_dim) * core_share / H200_PEAK
     longer = line.n_layers * (core + 1e-9 * channel_ns * line.d_model * 2 * LENGTH)
     assert seconds(axes, "h200") - seconds(line, "h200") == pytest.approx(ROWS * longer)
+
+
+@pytest.mark.parametrize(("device", "name"), [("h200", "replayed"), ("cpu", "core")])
+def test_what_was_not_measured_takes_the_times_of_its_kind(device, name, monkeypatch):
+    """Softmax those of LLaMA, a recurrence those of the slowest recurrence, which LLaMA's do not move."""
+    softmax, linear = encoder("transformer"), encoder("gla")
+    before = seconds(softmax, device), seconds(linear, device)
+    llama = entry_of("llama")
+    own = getattr(llama.times, name)
+    longer = dataclasses.replace(llama.times, **{name: (*(3 * part for part in own[:-1]), own[-1])})
+    monkeypatch.setitem(ENTRIES, "llama", dataclasses.replace(llama, times=longer))
+    assert seconds(softmax, device) > before[0] and seconds(linear, device) == before[1]
+    assert "slowest of its kind" in pace(softmax, ROWS * LENGTH, device_of(device)).basis
