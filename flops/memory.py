@@ -17,7 +17,7 @@ from arch.kernel_config import CAST_AHEAD
 
 from . import activations, by_kernels
 from .activations import F
-from .entry import Memory
+from .entry import Memory, summed
 from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
 
@@ -230,9 +230,12 @@ def outer_activations(
     if not kernels:
         outputs = sequences * context if outputs is None else outputs
         lines |= {"targets": 8.0 * outputs, "head": float(outputs * a * cfg.head_width)}
-    for kind in cfg.kinds:
+
+    def once(kind: ModelConfig) -> Bytes:
         scans, lines_of_scan, length = scans_of(kind, context)
-        lines |= _memory_of(kind).once(kind, length, a, scans * lines_of_scan * sequences, kernels)
+        return _memory_of(kind).once(kind, length, a, scans * lines_of_scan * sequences, kernels)
+
+    lines |= summed(once(kind) for kind in cfg.kinds)
     return {name: size for name, size in lines.items() if size}
 
 

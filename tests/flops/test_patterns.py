@@ -11,7 +11,7 @@ from flops import conventions_of, count_params, decode_state, train_flops_per_to
 from flops.conventions import _needed_products
 from flops.hardware import device_of
 from flops.ladder import Ladder, rung
-from flops.memory import kept_fp32
+from flops.memory import kept_fp32, outer_activations
 from flops.pace import pace
 from tests.flops.test_against_torch import counted, executed, instantiated
 from tests.patterns import random_pattern
@@ -59,6 +59,15 @@ def test_costs_of_a_pattern_are_those_of_its_layers():
     assert memory[0] == pytest.approx(sum(memory[1:]) / 2, rel=1e-2)
     assert "paper" not in conventions_of(preset("half", "70m", decay="dependent"))
     assert sum(_needed_products(half, 1024).values()) * 3 == train_flops_per_token(half, "exact") * 1024
+
+
+def test_each_kind_keeps_its_own_angles():
+    register_pattern("angles", ["llama", "retnet"])
+    rotary = [
+        outer_activations(preset(arch, "70m", context_length=1024), 1024, 8, 2, kernels=True)["rotary"]
+        for arch in ("angles", "llama", "retnet")
+    ]
+    assert rotary[0] == rotary[1] + rotary[2] and min(rotary) > 0
 
 
 @pytest.mark.parametrize(
