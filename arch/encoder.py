@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -108,10 +109,10 @@ def reads_both(config: ModelConfig) -> bool:
 def scans_of(config: ModelConfig, length: int) -> tuple[int, int, int]:
     """How layers of a kind read `length` positions of a document: how many times, each time as how many lines, of how
     many positions. Linear recurrences of an encoder read a line forwards and backwards, of axes rows and columns so."""
-    if config.encoder is None or not reads_both(config):
-        return 1, 1, length
     encoder = config.encoder
-    if encoder.scan == "line" or encoder.image is None or encoder.patch is None:
+    if encoder is None or not reads_both(config):
+        return 1, 1, length
+    if encoder.scan == "line":
         return 2, 1, length
-    width = encoder.image[1] // encoder.patch
-    return 4, length // width, width
+    side = math.isqrt(length)
+    return 4, side, side

@@ -17,7 +17,6 @@ from arch.encoder import scans_of
 from arch.registry import architecture
 
 from .conventions import OF_PRODUCTS, of_a_token, train_flops_per_token
-from .entry import Entry
 from .hardware import Device
 from .registry import ENTRIES, entry_of
 
@@ -134,16 +133,12 @@ def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) ->
 def _times(cfg: ModelConfig, name: str) -> tuple[list[tuple[float, ...]], bool]:
     """Times of this name of layers of a kind, and whether they were measured: else those of the measured architectures
     that have softmax as it has, or a recurrence as it has."""
-
-    def of(entry: Entry) -> list[tuple[float, ...]]:
-        times = entry.times and getattr(entry.times, name)
-        return [times] if times else []
-
-    if own := of(entry_of(cfg.arch)):
-        return own, True
+    own = entry_of(cfg.arch).times
+    if own and (times := getattr(own, name)):
+        return [times], True
     linear = architecture(cfg.arch).constant_state
-    alike = [entry for arch, entry in ENTRIES.items() if architecture(arch).constant_state == linear]
-    return [times for entry in alike for times in of(entry)], False
+    alike = [entry.times for arch, entry in ENTRIES.items() if architecture(arch).constant_state == linear]
+    return [times for other in alike if other and (times := getattr(other, name))], False
 
 
 def _read(cfg: ModelConfig) -> tuple[float, float]:
