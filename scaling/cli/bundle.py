@@ -201,12 +201,13 @@ def _made_of_text(request: Request, runs: dict[str, str]) -> Members:
 
 
 def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """{folder: spec hash} of the chosen runs that are finished, and {folder: why not} of the others. Without --only and
-    --set all that are there: variants and runs of an earlier grid too, which the tables have; the sweep's always."""
+    """{folder: spec hash} of the chosen runs that are finished, and {folder: why not} of the others, first of those
+    that were begun. Without --only and --set all that are there: variants and runs of an earlier grid too, which the
+    tables have; the sweep's always."""
     home = request.study.directory
     chosen = {f"runs/{run.run_id}": run for run in request.runs}
     begun = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
-    finished, left_out = dict[str, str](), {name: "not begun here" for name in chosen if name not in begun}
+    finished, left_out = dict[str, str](), dict[str, str]()
     unevaluated = _unevaluated(request) if begun else {}
     others = sorted((home / "sweep" / "runs").glob("*/run.json"))
     if request.only is None and not request.study.sets:
@@ -222,7 +223,7 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
             left_out[name] = why
         else:
             finished[name] = str(rundir.record()["spec_hash"])
-    return finished, left_out
+    return finished, left_out | {name: "not begun here" for name in chosen if name not in begun}
 
 
 def _unfinished(run: RunSpec, rundir: RunDir) -> str:

@@ -59,11 +59,12 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     packed = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
     assert packed["runs"] == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
     assert packed["left_out"] == {
-        "runs/llama-25k-c64-s0": "not begun here",
         "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval study` first",
         "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
         "sweep/runs/llama-10k-c64-s0": "not evaluated: `scaling sweep` first",
+        "runs/llama-25k-c64-s0": "not begun here",
     }
+    assert list(packed["left_out"])[-1] == "runs/llama-25k-c64-s0"  # where nothing is finished, the first is named
     assert not list(tmp_path.glob("*.tar.xz"))
     shown = scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run").stdout
     assert "left out: 4 runs that are not finished" in shown and "would pack 1 run," in shown
