@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .config import ModelConfig
 
 POOLINGS = ("mean", "first", "last")
-POSITIONS = ("none", "learned")
+POSITIONS = ("none", "learned", "sines")
 SCANS = ("line", "axes")
 
 
@@ -27,10 +27,11 @@ class EncoderConfig:
     (None: never). Layers read all of a document; its pooled hidden states u, of two documents [u, v, u v, u - v], go
     through a linear head to n_classes logits.
 
-    pooling: the mean over all positions but padding, or the first or last of them. positions: learned ones are added to
-    the embedding. patch: documents are images, of height, width and channels `image`, and a position is a square of
-    patch x patch pixels, projected to d_model; None: a position is an id. scan: linear recurrences read a document as
-    one line of positions, or (axes, of square images in patches) each row and each column of an image as a line.
+    pooling: the mean over all positions but padding, or the first or last of them. positions: learned ones, or fixed
+    sines of the embedding's standard deviation at the start, are added to the embedding. patch: documents are images,
+    of height, width and channels `image`, and a position is a square of patch x patch pixels, projected to d_model;
+    None: a position is an id. scan: linear recurrences read a document as one line of positions, or (axes, of square
+    images in patches) each row and each column of an image as a line.
     """
 
     n_classes: int

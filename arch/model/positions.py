@@ -8,6 +8,8 @@ from torch import Tensor
 from ..ops.common import accumulator, full_precision
 from ..ops.fused.pointwise import uses_kernels
 
+SINUSOID_BASE = 10_000.0
+
 
 @full_precision
 def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,6 +21,14 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     angles = positions.double().reshape(*positions.shape, *[1] * theta.dim()) * theta.double()
     dtype = accumulator(theta)
     return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """[sin(t w_c), cos(t w_c)], c = 0 .. width/2 - 1, w_c = 10000^(-2c/width), of `dtype`: positions [T] or [B, T] ->
+    [.., T, width]. Attention Is All You Need (Vaswani et al. 2017), section 3.5, a half of the channels for each."""
+    channels = torch.arange(-(-width // 2), dtype=dtype, device=positions.device)
+    cos, sin = rotation(SINUSOID_BASE ** (-2 * channels / width), positions)
+    return torch.cat([sin, cos], -1)[..., :width]
 
 
 @full_precision

@@ -416,7 +416,7 @@ class Objective(Section):
     pooling: Annotated[str, one_of("pooling", POOLINGS)] = "mean"
     """What the head reads of the positions that are no padding: their `mean`, the `first` or the `last`."""
     positions: Annotated[str, one_of("kind of positions", POSITIONS)] = "none"
-    """`learned`: a vector for each position is added to the embedding."""
+    """Added to the embedding: `learned`, a vector for each position, or `sines`, which are fixed."""
     patch: Count | None = None
     """Of images: pixels on a side of the squares that are a position each; null: every number of a row is one."""
     scan: Annotated[str, one_of("scan", SCANS)] = "line"

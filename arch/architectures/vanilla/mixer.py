@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import Tensor
 
 from ...model.cache import LayerCache
 from ...model.mixer import PositionEncoding, Stream
-from ...model.positions import rotation
+from ...model.positions import sinusoids
 from ...ops.common import accumulator
 from ...ops.fused.linear import fused_linear
 from ..llama.mixer import LlamaMixer
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
-
-BASE = 10_000.0
 
 
 class Sinusoids(PositionEncoding):
@@ -38,9 +35,7 @@ class Sinusoids(PositionEncoding):
         self.width, self.scale = config.d_model, config.matrix_std
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        pairs = torch.arange(-(-self.width // 2), dtype=accumulator(x), device=x.device)
-        cos, sin = rotation(BASE ** (-2 * pairs / self.width), stream.positions)
-        return x + (self.scale * torch.cat([sin, cos], -1)[..., : self.width]).to(x.dtype), {}
+        return x + (self.scale * sinusoids(stream.positions, self.width, accumulator(x))).to(x.dtype), {}
 
 
 class VanillaMixer(LlamaMixer):

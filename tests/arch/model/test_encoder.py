@@ -74,6 +74,18 @@ def test_two_documents_are_read_by_one_encoder():
     check_flop_at(config, 2, LENGTH)
 
 
+def test_sines_are_positions_that_are_not_learned():
+    config = config_of(positions="sines")
+    model, learned = moved_model(config), moved_model(config_of(positions="learned"))
+    rows = random_rows([7, LENGTH])
+    places = torch.arange(LENGTH)[:, None].double() * 10_000.0 ** (-torch.arange(0, config.d_model, 2) / config.d_model)
+    table = model.model_config.matrix_std * torch.cat([places.sin(), places.cos()], 1)
+    learned.load_state_dict({**model.state_dict(), "decoder.positions": table})
+    torch.testing.assert_close(model(input_ids=rows).logits, learned(input_ids=rows).logits)
+    check_parameters(config)
+    check_flop_at(config, 2, LENGTH)
+
+
 def test_a_patch_is_a_square_of_pixels():
     config = config_of(length=4 * 6 * 2, padding_id=None, image=(4, 6, 2), patch=2)
     embedding = PatchEmbedding(config, config.encoder)
