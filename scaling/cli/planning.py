@@ -103,10 +103,12 @@ def timed_plan(request: Request) -> TimedPlan:
 
 
 def outlook(request: Request) -> list[str]:
-    """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
+    """Lines on the time of the evaluations, what the fits of these runs will not determine where any architecture has
+    several sizes, and what waits."""
     fitted = [run for run in request.runs if not run.is_forecast]
     lines = evaluation_time(request) if request.study.jobs.cluster is None else []
-    lines += [*fit_notes(fitted), *design_notes(fitted, request.study)] if fitted else []
+    if len({(run.arch, run.size) for run in fitted}) > len({run.arch for run in fitted}):
+        lines += [*fit_notes(fitted), *design_notes(fitted, request.study)]
     return lines + Waiting.of(request).lines(request)
 
 

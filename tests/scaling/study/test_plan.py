@@ -141,6 +141,7 @@ def test_the_time_of_the_evaluations_is_planned(tmp_path: Path) -> None:
     assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) == []
     shown = in_this_process(main, "plan", tmp_path / "s.yaml").stdout
     assert "\nevaluations are expected to take about " in shown and "\nfits: no size has two seeds" in shown
+    assert "fits: " not in in_this_process(main, "plan", tmp_path / "s.yaml", "--set", "grid.sizes=[6k]").stdout
 
 
 MANY = """
