@@ -2,6 +2,6 @@
 
 from .chunk import chunk
 from .naive import naive
-from .operation import causal_filter, step
+from .operation import causal_filter
 
-__all__ = ["causal_filter", "chunk", "naive", "step"]
+__all__ = ["causal_filter", "chunk", "naive"]

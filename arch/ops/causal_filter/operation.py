@@ -67,15 +67,3 @@ def _by_kernels(
     state = None if state is None else state.float().mT
     out, last = filtered(x, mix.float(), log_decay.float(), state, document_starts, chunk_size)
     return out, last.mT
-
-
-def step(
-    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None = None, document_starts: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: the output [B, d] and the new state [B, d, e] (`causal_filter` without the time axis).
-
-    x: [B, d]; mix: [d, e]; log_decay: [e]; state: [B, d, e] or None for zeros; document_starts: bool [B].
-    """
-    document_starts = None if document_starts is None else document_starts[:, None]
-    out, state = causal_filter(x[:, None], mix, log_decay, state, backend="naive", document_starts=document_starts)
-    return out[:, 0], state

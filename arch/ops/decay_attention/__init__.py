@@ -2,6 +2,6 @@
 
 from .chunk import chunk
 from .naive import naive
-from .operation import decay_attention, step
+from .operation import decay_attention
 
-__all__ = ["chunk", "decay_attention", "naive", "step"]
+__all__ = ["chunk", "decay_attention", "naive"]

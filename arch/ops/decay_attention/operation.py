@@ -162,33 +162,3 @@ def _by_kernels(
         out, last = attend_rotary(q, k, v, log_decay, *angles, state, chunk_size, activation == "silu")
     last = without_padding(last.unflatten(2, (1 if angles is None else 2, -1)), height, width).flatten(2, 3)
     return without_padding(out, width).to(dtype), last
-
-
-def step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_decay: Tensor | None = None,
-    state: Tensor | None = None,
-    document_starts: Tensor | None = None,
-    activation: str = "",
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: the output [B, H, d_v] and the new state (`decay_attention` without the time axis).
-
-    q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros;
-    document_starts: bool [B]; activation: of q and k, as there.
-    """
-    if log_decay is not None and log_decay.dim() == 2:
-        log_decay = log_decay[:, None]
-    document_starts = None if document_starts is None else document_starts[:, None]
-    out, state = decay_attention(
-        q[:, None],
-        k[:, None],
-        v[:, None],
-        log_decay,
-        state,
-        backend="naive",
-        document_starts=document_starts,
-        activation=activation,
-    )
-    return out[:, 0], state

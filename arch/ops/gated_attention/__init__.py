@@ -2,6 +2,6 @@
 
 from .chunk import chunk
 from .naive import naive
-from .operation import gated_attention, step
+from .operation import gated_attention
 
-__all__ = ["chunk", "gated_attention", "naive", "step"]
+__all__ = ["chunk", "gated_attention", "naive"]

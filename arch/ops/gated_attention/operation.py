@@ -126,37 +126,3 @@ def _by_kernels(
         activation == "silu",
     )
     return without_padding(out, v.shape[-1]), without_padding(last, q.shape[-1], v.shape[-1])
-
-
-def step(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor,
-    log_f: Tensor | tuple[Tensor, Tensor],
-    state: Tensor | None = None,
-    document_starts: Tensor | None = None,
-    activation: str = "",
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: the output [B, H, d_v] and the new state (`gated_attention` without the time axis).
-
-    q, k, log_f or logits: [B, H, d_k], the bound broadcastable to it; v: [B, H, d_v]; state: [B, H, d_k, d_v] or None
-    for zeros; document_starts: bool [B]; activation: of q, as there.
-    """
-    if isinstance(log_f, tuple):
-        logits, bound = log_f
-        gate: Tensor | tuple[Tensor, Tensor] = (logits[:, None], bound.expand_as(logits)[:, None])
-    else:
-        gate = log_f[:, None]
-    key = None if k is None else k[:, None]
-    document_starts = None if document_starts is None else document_starts[:, None]
-    out, state = gated_attention(
-        q[:, None],
-        key,
-        v[:, None],
-        gate,
-        state,
-        backend="naive",
-        document_starts=document_starts,
-        activation=activation,
-    )
-    return out[:, 0], state

@@ -2,6 +2,6 @@
 
 from .chunk import chunk
 from .naive import naive
-from .operation import gated_delta, step
+from .operation import gated_delta
 
-__all__ = ["chunk", "gated_delta", "naive", "step"]
+__all__ = ["chunk", "gated_delta", "naive"]

@@ -86,30 +86,3 @@ def _by_kernels(
     log_decay = kernel_width(log_decay) if log_decay is not None and log_decay.dim() == 4 else log_decay
     out, last = attend(q, k, v, beta, log_decay, state, chunk_size)
     return without_padding(out, width).to(dtype), without_padding(last, height, width)
-
-
-def step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    log_decay: Tensor | None = None,
-    state: Tensor | None = None,
-    document_starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: the output [B, H, d_v] and the new state (`gated_delta` without the time axis).
-
-    q, k: [B, H, d_k]; v: [B, H, d_v]; beta: [B, H]; log_decay: [B, H], [B, H, d_k], or None; state: [B, H, d_k, d_v] or
-    None for zeros; document_starts: bool [B].
-    """
-    out, state = gated_delta(
-        q[:, None],
-        k[:, None],
-        v[:, None],
-        beta[:, None],
-        None if log_decay is None else log_decay[:, None],
-        state,
-        backend="naive",
-        document_starts=None if document_starts is None else document_starts[:, None],
-    )
-    return out[:, 0], state

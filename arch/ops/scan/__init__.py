@@ -2,6 +2,6 @@
 
 from .chunk import chunk
 from .naive import naive
-from .operation import scan, step
+from .operation import scan
 
-__all__ = ["chunk", "naive", "scan", "step"]
+__all__ = ["chunk", "naive", "scan"]

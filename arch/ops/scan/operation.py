@@ -103,26 +103,6 @@ def _by_kernels(
     return out, _parts_last(last, pairs)
 
 
-def step(
-    log_a: Tensor | tuple[Tensor, Tensor],
-    b: Tensor,
-    theta: Tensor | None = None,
-    state: Tensor | None = None,
-    document_starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: h_t and the new state (`scan` without the time axis).
-
-    log_a: [B, D], or a pair of logits [B, D] and their bound [D]; b: [B, D] or pairs [B, D, 2]; theta: None, [D] or
-    [B, D]; state: as b, or None for zeros; document_starts: bool [B].
-    """
-    if theta is not None and theta.dim() == 2:
-        theta = theta[:, None]
-    document_starts = None if document_starts is None else document_starts[:, None]
-    log_a = (log_a[0][:, None], log_a[1]) if isinstance(log_a, tuple) else log_a[:, None]
-    out, state = scan(log_a, b[:, None], theta, state, backend="naive", document_starts=document_starts)
-    return out[:, 0], state
-
-
 def _parts_inside(x: Tensor, pairs: bool) -> Tensor:
     """[.., D] or [.., D, 2] -> [.., 1 or 2, D]: the axis of channels last, where it runs fast."""
     return x.transpose(-1, -2) if pairs else x[..., None, :]

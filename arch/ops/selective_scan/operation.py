@@ -62,23 +62,3 @@ def selective_scan(
     else:
         out, state = SelectiveScan.apply(*inputs, chunk_size, document_starts)
     return out.to(x.dtype), state
-
-
-def step(
-    dt: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    x: Tensor,
-    state: Tensor | None = None,
-    document_starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One token of decoding: the output [B, D] and the new state [B, D, N] (`selective_scan` without the time axis).
-
-    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros; document_starts: bool [B].
-    """
-    document_starts = None if document_starts is None else document_starts[:, None]
-    out, state = selective_scan(
-        dt[:, None], A, B[:, None], C[:, None], x[:, None], state, backend="naive", document_starts=document_starts
-    )
-    return out[:, 0], state

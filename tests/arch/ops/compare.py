@@ -3,6 +3,7 @@ gradients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as nnf
@@ -33,31 +34,31 @@ class Case:
     sequences: list[Tensor]
     constants: list[Tensor]
     state: Tensor
-    call: Callable[..., tuple[Tensor, Tensor]]  # (operation or step, sequences, constants, the rest by keyword)
-    names: tuple[str, str]  # of the operation and its step in arch.ops
+    call: Callable[..., tuple[Tensor, Tensor]]  # (operation, sequences, constants, the rest by keyword)
+    name: str  # of the operation in arch.ops
 
     def run(self, leaves, backend="chunk", document_starts=None, chunk_size=16, initial=True):
-        """`leaves` as `inputs` gives them; backend "step" goes token by token."""
+        """`leaves` as `inputs` gives them; backend "tokens" goes token by token, as decoding does."""
         count = len(self.sequences)
         sequences, constants, state = leaves[:count], leaves[count:-1], leaves[-1] if initial else None
-        operation, step = (getattr(ops, name) for name in self.names)
-        if backend != "step":
-            options = {
-                "initial_state": state,
-                "chunk_size": chunk_size,
-                "backend": backend,
-                "document_starts": document_starts,
-            }
-            return self.call(operation, sequences, constants, **options)
+        run = partial(self.call, getattr(ops, self.name), chunk_size=chunk_size)
+        if backend != "tokens":
+            return run(sequences, constants, initial_state=state, backend=backend, document_starts=document_starts)
         outputs = []
         for t in range(sequences[0].shape[1]):
-            now = None if document_starts is None else document_starts[:, t]
+            now = None if document_starts is None else document_starts[:, t : t + 1]
             before = state
-            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=before, document_starts=now)
-            if before is not None:  # a step leaves the state that it was given
+            out, state = run(
+                [x[:, t : t + 1] for x in sequences],
+                constants,
+                initial_state=before,
+                backend="naive",
+                document_starts=now,
+            )
+            if before is not None:  # an operation leaves the state that it was given
                 assert state.shape == before.shape and state.data_ptr() != before.data_ptr()
             outputs.append(out)
-        return torch.stack(outputs, 1), state
+        return torch.cat(outputs, 1), state
 
     def inputs(self):
         return [*self.sequences, *self.constants, self.state]
@@ -97,7 +98,7 @@ def case(name, batch, length, dtype, log_decays=None):
     x = shaped(batch, length, 6, seed=0)
     names = {"decay": "decay_attention", "gated": "gated_attention", "delta": "gated_delta", "filter": "causal_filter"}
     names |= {"scan": "scan"}
-    names = (names.get(kind, "selective_scan"), names.get(kind, "selective_scan") + "_step")
+    operation = names.get(kind, "selective_scan")
     if kind in ("decay", "gated"):
         q, k = (shaped(batch, length, 2, 6, seed=seed) for seed in (0, 1))
         v, state = shaped(batch, length, 4, 3, seed=2), shaped(batch, 4, 6, 3, seed=3)
@@ -119,7 +120,7 @@ def case(name, batch, length, dtype, log_decays=None):
             "decay head": [torch.tensor([-0.3, -4.0, -1e-6, -0.05], dtype=dtype)],
             "gated logits": [torch.linspace(0, 0.9, 12, dtype=dtype).reshape(2, 6)],
         }.get(name, [])
-        return Case(sequences, constants, state, calls[name], names)
+        return Case(sequences, constants, state, calls[name], operation)
     if kind == "delta":
         q, k = (shaped(batch, length, 2, 6, seed=seed) for seed in (0, 1))
         v, state = shaped(batch, length, 2, 3, seed=2), shaped(batch, 2, 6, 3, seed=3)
@@ -130,21 +131,21 @@ def case(name, batch, length, dtype, log_decays=None):
             k = nnf.normalize(x[1], dim=-1) if x[1].is_floating_point() else x[1]
             return op(x[0], k, *x[2:], **options)
 
-        return Case([q, k, v, beta, *log_decay], [], state, delta, names)
+        return Case([q, k, v, beta, *log_decay], [], state, delta, operation)
     if kind == "filter":
         constants = [shaped(6, 5, seed=1), torch.tensor([-9.0, -3.0, -0.1, -1e-3, -1e-6], dtype=dtype)]
         state = shaped(batch, 6, 5, seed=2)
-        return Case([x], constants, state, lambda op, x, c, **options: op(*x, *c, **options), names)
+        return Case([x], constants, state, lambda op, x, c, **options: op(*x, *c, **options), operation)
     if kind == "scan":
         parts = [] if variant == "real" else [2]
         b, state = shaped(batch, length, 6, *parts, seed=1), shaped(batch, 6, *parts, seed=2)
         sequences = [decays(batch, length, 6), b, *([3 * x] if variant == "step" else [])]
         constants = [3 * shaped(6, seed=4)] if variant == "constant" else []
-        return Case(sequences, constants, state, lambda op, x, c, **options: op(*x, *c, **options), names)
+        return Case(sequences, constants, state, lambda op, x, c, **options: op(*x, *c, **options), operation)
     dt, (B, C) = shaped(batch, length, 6, seed=1).abs(), (shaped(batch, length, 5, seed=seed) for seed in (2, 3))
     A, state = -shaped(6, 5, seed=4).abs(), shaped(batch, 6, 5, seed=5)
     A[0] = 0.0  # a legal rate
-    return Case([dt, B, C, x], [A], state, lambda op, x, c, **options: op(x[0], c[0], *x[1:], **options), names)
+    return Case([dt, B, C, x], [A], state, lambda op, x, c, **options: op(x[0], c[0], *x[1:], **options), operation)
 
 
 def fewer_heads(example):

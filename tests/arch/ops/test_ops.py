@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as nnf
 
-from arch.ops import causal_filter, decay_attention, decay_attention_step, gated_attention, scan, selective_scan
+from arch.ops import causal_filter, decay_attention, gated_attention, scan, selective_scan
 from arch.ops.forget_gate import forget_gate
 
 from .compare import (
@@ -98,16 +98,16 @@ def test_constant_decays_of_every_kind(name, decay, dtype):
 def test_steps_are_the_chunk_backend(name, length, dtype):
     """Decoding token by token: outputs, the last state and all gradients, at every decay."""
     example = case(name, 2, length, dtype, [-math.inf, -30.0, -0.7, -1e-6, 0.0])
-    compare(lambda backend, *leaves: example.run(leaves, backend), example.inputs(), dtype, ("chunk", "step"))
+    compare(lambda backend, *leaves: example.run(leaves, backend), example.inputs(), dtype, ("chunk", "tokens"))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_first_token_needs_no_state(name):
-    """Without a state a step starts from zeros, and a bf16 token gives a bf16 output and a float32 state."""
+    """Without a state a token starts from zeros, and a bf16 token gives a bf16 output and a float32 state."""
     example = case(name, 3, 1, torch.bfloat16)
-    out, state = example.run(example.inputs(), "step", initial=False)
+    out, state = example.run(example.inputs(), "tokens", initial=False)
     assert out.dtype == torch.bfloat16 and state.dtype == torch.float32
-    again, same = example.run([*example.inputs()[:-1], torch.zeros_like(state)], "step")
+    again, same = example.run([*example.inputs()[:-1], torch.zeros_like(state)], "tokens")
     assert torch.equal(out, again) and torch.equal(state, same)
 
 
@@ -194,22 +194,15 @@ def long_gradients(function, inputs):
     return [out.detach(), state.detach(), *torch.autograd.grad((out * weight).sum() + state.sum(), leaves)]
 
 
-@pytest.mark.parametrize(("backend", "angles"), [*((x, y) for x in ("naive", "chunk") for y in (0, 1)), ("step", 0)])
+@pytest.mark.parametrize("angles", [0, 1])
+@pytest.mark.parametrize("backend", ["naive", "chunk"])
 def test_decay_attention_takes_silu_of_queries_and_keys(backend, angles):
     x = [randn(1, 20, 2, 4, dtype=torch.float64, seed=seed) for seed in range(3)]
     rates, rotation = torch.tensor([-0.1, -2.0], dtype=torch.float64), None
     if angles:
         rotation = randn(2, 4, dtype=torch.float64, seed=3), torch.arange(20)
     expected = decay_attention(nnf.silu(x[0]), nnf.silu(x[1]), x[2], rates, backend="naive", angles=rotation)
-    if backend == "step":
-        state, outputs = None, []
-        for t in range(20):
-            out, state = decay_attention_step(*(y[:, t] for y in x), rates, state, activation="silu")
-            outputs.append(out)
-        actual = torch.stack(outputs, 1), state
-    else:
-        actual = decay_attention(*x, rates, backend=backend, angles=rotation, activation="silu")
-    assert_close(actual, expected, 1e-12)
+    assert_close(decay_attention(*x, rates, backend=backend, angles=rotation, activation="silu"), expected, 1e-12)
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])
@@ -228,7 +221,7 @@ def test_silu_of_gated_queries(dtype):
     """Inside the operation as before it, token by token too."""
     example = case("gated logits", 2, 20, dtype)
     outside, given = (silu_of_queries(example, given) for given in (False, True))
-    for backend in ("naive", "chunk", "step"):
+    for backend in ("naive", "chunk", "tokens"):
         actual, expected = (x.run(x.inputs(), backend) for x in (given, outside))
         assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 

@@ -40,7 +40,7 @@ def test_packed_documents_equal_each_alone(name, dtype):
     example = case(name, 2, LENGTH, dtype)
     inputs = example.inputs()
     expected = with_gradients(lambda leaves: alone(example, leaves, ROWS), inputs)
-    for backend in ("naive", "chunk", "step") if dtype == torch.float64 else ("chunk",):
+    for backend in ("naive", "chunk", "tokens") if dtype == torch.float64 else ("chunk",):
         actual = with_gradients(lambda leaves, kind=backend: example.run(leaves, kind, starts(ROWS)), inputs)
         assert (actual[-1] == 0).all()
         assert_close(actual, expected, TOLERANCE[dtype])
