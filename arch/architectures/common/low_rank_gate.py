@@ -24,9 +24,6 @@ class LowRankGate(nn.Module):
         self.down = nn.Linear(width, rank, bias=False)
         self.up = nn.Linear(rank, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.up(self.down(x))
-
 
 class LowRankGatedMixer(Mixer):
     """y = (Norm(concat o) * sigmoid(x W_down W_up)) W_o, o of the linear attention that a subclass computes in `_mix`.

@@ -13,45 +13,35 @@ before W_o. `complex` and `real` are the rows of 46.25 M and 46.24 M in HGRN2's 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 
-class Sized(Protocol):
-    """A ModelConfig of this architecture, or an object with these two of its fields."""
-
-    @property
-    def d_model(self) -> int: ...
-
-    @property
-    def options(self) -> Any: ...
-
-
-def lower_bounds(cfg: Sized) -> int:
+def lower_bounds(cfg: Any) -> int:
     """Number of lower bounds of a layer's forget gates."""
     return cfg.d_model * (2 if cfg.options.hgrn1_state == "real_2d" else 1)
 
 
-def forget_gates(cfg: Sized) -> int:
+def forget_gates(cfg: Any) -> int:
     """Number of forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
     return lower_bounds(cfg) * cfg.options.expand_ratio
 
 
-def numbers_a_gate(cfg: Sized) -> int:
+def numbers_a_gate(cfg: Any) -> int:
     """Real numbers of the state that one forget gate keeps."""
     return 2 if cfg.options.hgrn1_state in ("complex", "real") else 1
 
 
-def state_size(cfg: Sized) -> int:
+def state_size(cfg: Any) -> int:
     """Real numbers of one layer's state."""
     return numbers_a_gate(cfg) * forget_gates(cfg)
 
 
-def inner_width(cfg: Sized) -> int:
+def inner_width(cfg: Any) -> int:
     """Width of the norm and of what W_o reads."""
     return state_size(cfg) // cfg.options.expand_ratio
 
 
-def projections(cfg: Sized) -> dict[str, int]:
+def projections(cfg: Any) -> dict[str, int]:
     """Output widths of the projections of x [.., d], by the mixer's names."""
     widths = {
         "input": state_size(cfg),
@@ -63,20 +53,20 @@ def projections(cfg: Sized) -> dict[str, int]:
     return {name: width for name, width in widths.items() if width}
 
 
-def matrix_size(cfg: Sized, width: int) -> int:
+def matrix_size(cfg: Any, width: int) -> int:
     """Entries of the matrices of a projection from d to `width`: d x width, or HGRN2's table 2."""
     d, n = cfg.d_model, cfg.options.expand_ratio
     cheap = {"lr": d * max(1, round(d / (n + 1))) * (n + 1), "glt": d * d, "glti": d * d, "krp": 0, "kp": d * d}
     return cheap.get(cfg.options.expansion, d * width)
 
 
-def factors(cfg: Sized) -> int:
+def factors(cfg: Any) -> int:
     """Parameters of an expansion's projection outside of `matrix_size`: GLTI's n^2, KRP's n d, KP's n."""
     d, n = cfg.d_model, cfg.options.expand_ratio
     return {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.options.expansion, 0)
 
 
-def mixer_size(cfg: Sized) -> int:
+def mixer_size(cfg: Any) -> int:
     """Parameters of one layer's projections and W_o: 7 d^2 (complex, real), 8 d^2 (real_2d), 4 d^2 (narrow) with all
     gates and no expansion."""
     sizes = (matrix_size(cfg, width) + factors(cfg) for width in projections(cfg).values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as nnf
@@ -11,7 +11,7 @@ from torch import Tensor
 from ..common import device_obstacle
 
 if TYPE_CHECKING:
-    from .layer_end import Scale
+    from ...model.norms import Norm
 
 
 def uses_kernels(x: Tensor) -> bool:
@@ -41,15 +41,7 @@ def softplus(x: Tensor, bias: Tensor) -> Tensor:
     return nnf.softplus(x + bias)
 
 
-class Normaliser(Protocol):
-    """A norm (model.norms.Norm)."""
-
-    def scale(self) -> Scale | None: ...
-
-    def __call__(self, x: Tensor) -> Tensor: ...
-
-
-def skip_gated(o: Tensor, v: Tensor | None, z: Tensor, skip: Tensor | None, norm: Normaliser | None = None) -> Tensor:
+def skip_gated(o: Tensor, v: Tensor | None, z: Tensor, skip: Tensor | None, norm: Norm | None = None) -> Tensor:
     """(o + skip v) silu(z) [B, T, C], o silu(z) without v, and its norm, if there is one: o, v [B, T, C] or
     [B, T, H, p] with H p = C, z [B, T, C], skip like a token's v. By kernel in o's dtype, else in the widest."""
     scale, o = None if norm is None else norm.scale(), o.flatten(2)
