@@ -29,7 +29,7 @@ from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
 from ...model.positions import rotate_pairs
 from ...ops.fused.linear import fused_linear
-from ..llama.mixer import LlamaMixer, angles, attention, decoding
+from ..llama.mixer import LlamaMixer, angles, attention
 from .shape import blocks, projections
 
 if TYPE_CHECKING:
@@ -52,16 +52,12 @@ class TransformerMixer(LlamaMixer):
         return angles(config, positions, x) if config.options.position == "rotary" else None
 
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value = self._projected(x, stream)
-        if cache:
-            key = torch.cat([cache["key"], key], 1)
-            value = torch.cat([cache["value"], value], 1)
-        with decoding(cache):
-            mixed = self._attend_by(stream, query, key, value).flatten(2)
+        mixed, kept = super().mix(x, stream, cache)
         if self.config.options.attention_gate:
             mixed = mixed * torch.sigmoid(fused_linear(x, self.project["gate"])[0])
-        kept = slice(max(0, key.shape[1] - self.window + 1), None) if self.window else slice(None)
-        return mixed, {"key": key[:, kept], "value": value[:, kept]}
+        if self.window:
+            kept = {name: y[:, max(0, y.shape[1] - self.window + 1) :] for name, y in kept.items()}
+        return mixed, kept
 
     def _projected(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, T, H, p], keys and values [B, T, n_kv_heads, p]."""
