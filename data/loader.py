@@ -23,6 +23,7 @@ from data.ahead import ahead
 from data.mixture import Assignment, Part, whole
 from data.shards import Tokens
 from data.share import allowed_windows, windows_read
+from data.synthetic import mix64
 
 # what reads the rows of a step whose windows begin at `starts` in another way: of (starts, step, which rows)
 Draw = Callable[[np.ndarray, int, slice | None], np.ndarray]
@@ -51,16 +52,8 @@ def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
     mask = np.uint64((1 << half) - 1)
     left, right = values >> np.uint64(half), values & mask
     for i in range(ROUNDS):
-        left, right = right, left ^ (_mix64(right ^ keys[i : i + 1]) & mask)
+        left, right = right, left ^ (mix64(right ^ keys[i : i + 1]) & mask)
     return (left << np.uint64(half)) | right
-
-
-def _mix64(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea & Flood 2014), modulo 2^64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 class Loader:

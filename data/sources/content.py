@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
 from arch.errors import InputError
 
@@ -43,18 +43,6 @@ def _plain(stored: IO[bytes]) -> IO[bytes]:
     return stored
 
 
-def _gzip(stored: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(stored, "rb"))
-
-
-def _xz(stored: IO[bytes]) -> IO[bytes]:
-    return lzma.open(stored, "rb")
-
-
-def _bzip2(stored: IO[bytes]) -> IO[bytes]:
-    return bz2.open(stored, "rb")
-
-
 def _zstandard(stored: IO[bytes]) -> IO[bytes]:
     import pyarrow
 
@@ -62,10 +50,10 @@ def _zstandard(stored: IO[bytes]) -> IO[bytes]:
 
 
 ZSTD_SKIPPABLE = tuple(bytes([first, 0x2A, 0x4D, 0x18]) for first in range(0x50, 0x60))  # as pzstd begins
-COMPRESSED: dict[tuple[bytes, ...], Callable[[IO[bytes]], IO[bytes]]] = {
-    (b"\x1f\x8b\x08",): _gzip,
-    (b"\xfd7zXZ\0",): _xz,
-    tuple(b"BZh%d1AY&" % level for level in range(1, 10)): _bzip2,
+COMPRESSED: dict[tuple[bytes, ...], Callable[[IO[bytes]], Any]] = {
+    (b"\x1f\x8b\x08",): gzip.open,
+    (b"\xfd7zXZ\0",): lzma.open,
+    tuple(b"BZh%d1AY&" % level for level in range(1, 10)): bz2.open,
     (b"\x28\xb5\x2f\xfd", *ZSTD_SKIPPABLE): _zstandard,
 }
 
@@ -161,7 +149,7 @@ def _first_value(content: bytes) -> Any:
     return value if text[end:].lstrip()[:1] in ("", ",", "]", "{") else None
 
 
-def _decompressor(head: bytes) -> Callable[[IO[bytes]], IO[bytes]]:
+def _decompressor(head: bytes) -> Callable[[IO[bytes]], Any]:
     return next((opener for magic, opener in COMPRESSED.items() if head.startswith(magic)), _plain)
 
 
