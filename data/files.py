@@ -93,11 +93,12 @@ def json_bytes(value: Any) -> bytes:
     text = json.dumps(value, indent=1, allow_nan=False)
     if isinstance(value, dict):
         value = json.loads(text)  # as it is read again: keys are strings
-        text = json.dumps(value | {SEAL: _digest(value)}, indent=1)
+        text = json.dumps(value | {SEAL: hash_of(value)}, indent=1)
     return (text + "\n").encode()
 
 
-def _digest(value: Any) -> str:
+def hash_of(value: Any) -> str:
+    """SHA-256, in hex, over the canonical JSON of `value`."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -146,7 +147,7 @@ def unsealed(content: bytes | str) -> Any:
     if isinstance(value, dict):
         if SEAL not in value:
             raise ValueError(f"it has no {SEAL}: this program did not write it")
-        if value.pop(SEAL) != _digest(value):
+        if value.pop(SEAL) != hash_of(value):
             raise ValueError(f"it was changed or damaged: its content does not match its {SEAL}")
     return value
 

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arch.errors import InputError
-from data.files import MANIFEST, damage, new_directory, read_manifest, read_object, reading, sha256
+from data.files import MANIFEST, damage, hash_of, new_directory, read_manifest, read_object, reading, sha256
 from data.pixels import middle
-from data.settings import hash_of
 from data.vocabulary import IDS
 
 KIND, SCHEMA = "labelled", 1  # of a manifest

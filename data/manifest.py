@@ -6,8 +6,9 @@ from typing import Any
 
 from arch.amounts import counted
 from arch.errors import InputError
+from data.files import hash_of
 from data.mixture import Part
-from data.settings import CorpusSettings, hash_of, identity_of, shown_source
+from data.settings import CorpusSettings, identity_of, shown_source
 from data.splits import SPLITS, Written, together
 from data.splitting import Reading
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +11,7 @@ from typing import Any
 
 from arch.errors import InputError, shown
 from data.clean.steps import check_steps
+from data.files import hash_of
 from data.vocabulary import IDS, portable
 
 LEFT_OUT_AT: dict[str, Any] = {"clean": []}  # fields that are no part of a corpus' identity at their default
@@ -196,11 +195,6 @@ def whole_weights(weights: list[float]) -> list[int]:
 
 def as_tuple(source: Any) -> tuple[Any, ...]:
     return (source,) if isinstance(source, str) else tuple(source)
-
-
-def hash_of(value: Any) -> str:
-    """SHA-256, in hex, over the canonical JSON of `value`."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _share(total: int | None, weight: int, of: int) -> int | None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from arch.errors import InputError
 from data.clean.steps import Cleaned, clean
-from data.settings import CorpusSettings, Stream, hash_of
+from data.files import hash_of
+from data.settings import CorpusSettings, Stream
 from data.source_record import FileTexts
 from data.sources.documents import Counts, Document
 from data.sources.reading import read_documents, source_bytes, stored_bytes

@@ -17,7 +17,7 @@ from typing import Any
 
 
 def lower_bounds(cfg: Any) -> int:
-    """Number of lower bounds of a layer's forget gates."""
+    """Number of lower bounds of a layer's forget gates. cfg: d_model and options, here and below."""
     return cfg.d_model * (2 if cfg.options.hgrn1_state == "real_2d" else 1)
 
 
