@@ -3,7 +3,6 @@ torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from .conventions import CONVENTIONS, conventions_of, train_flops_per_token
@@ -12,12 +11,12 @@ from .shapes import arch_of
 from .sizing import best, parameters
 
 
-def spent(laws: Laws, c: float, conventions: Sequence[str] = CONVENTIONS) -> list[dict[str, Any]]:
+def spent(laws: Laws, c: float) -> list[dict[str, Any]]:
     """One row an architecture whose law has both parts: n_opt and d_opt at `c` FLOP, the shape of the hardware grid
     that is nearest to N_opt (`layers`, `width`, `n_params`), and by convention what it costs to train that shape on
     D_opt tokens, as a share of `c`; None under a convention that does not cover the architecture.
 
-    Raises InputError for an unknown convention, and where N_opt is off the grid.
+    Raises InputError where N_opt is off the grid.
     """
     rows = []
     for arch, law in laws.archs.items():
@@ -28,8 +27,7 @@ def spent(laws: Laws, c: float, conventions: Sequence[str] = CONVENTIONS) -> lis
         row: dict[str, Any] = {"arch": arch, "n_opt": n_opt, "d_opt": d_opt, "n_params": sized.value}
         row |= {"layers": sized.cfg.n_layers, "width": sized.cfg.d_model}
         covered = conventions_of(sized.cfg)
-        for name in conventions:
-            known = name in covered or name not in CONVENTIONS  # an unknown one is refused by the counter
-            row[name] = train_flops_per_token(sized.cfg, name) * d_opt / c if known else None
+        for name in CONVENTIONS:
+            row[name] = train_flops_per_token(sized.cfg, name) * d_opt / c if name in covered else None
         rows.append(row)
     return rows

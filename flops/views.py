@@ -194,17 +194,13 @@ def sized_row(sized: SizedModel, convention: str) -> dict[str, Any]:
         "n_layers": cfg.n_layers,
         "d_model": cfg.d_model,
         "n_heads": cfg.n_heads,
-        "d_ffn": cfg.d_ffn if _has_ffn(cfg) else None,
+        "d_ffn": cfg.d_ffn if has_mlp(cfg.arch) else None,
         "aspect": cfg.d_model / cfg.n_layers,
         "n_params": params.total,
         "n_params_non_embedding": params.non_embedding,
         f"flops_per_token_train_{convention}": train_flops_per_token(cfg, convention),
         "deviation": sized.deviation,
     }
-
-
-def _has_ffn(cfg: ModelConfig) -> bool:
-    return has_mlp(cfg.arch)
 
 
 def size_columns(convention: str) -> list[Column]:

@@ -6,13 +6,14 @@ torch and transformers load it with trust_remote_code=True; this project need no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 from data.files import new_directory
+from data.tokenizer.json_file import JSON_FILES
+from data.tokenizer.ranks import RANKS
 from data.units import loss_unit
 
 from ..rundir.find_checkpoint import find_checkpoint
@@ -21,8 +22,6 @@ from ..rundir.saved import Checkpoint
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-RANKS = "tokenizer.tiktoken"  # of a tokenizer that was trained on the corpus
 IDENTITY = (
     "run_id",
     "step",
@@ -34,10 +33,8 @@ IDENTITY = (
 )  # of a checkpoint, in its manifest
 
 
-def export_hf(
-    checkpoint: Path, directory: Path, dtype: str | None = None, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
-    """Write `checkpoint`, or a run's newest (`say` gets a line then), to `directory`, whole or not at all.
+def export_hf(checkpoint: Path, directory: Path, dtype: str | None = None) -> dict[str, Any]:
+    """Write `checkpoint`, or a run's newest, to `directory`, whole or not at all.
 
     dtype: "bf16" or "fp32"; None keeps the checkpoint's. What the model keeps in fp32 stays so. A directory that is not
     empty is never overwritten, not even an earlier export: its files do not show whether they were changed since.
@@ -52,7 +49,7 @@ def export_hf(
 
     from ..rundir.checkpoint_writer import DTYPES
 
-    saved = find_checkpoint(checkpoint, say)
+    saved = find_checkpoint(checkpoint, lambda line: None)
     _check_tokenizer(saved)
     source, manifest = saved.path, saved.manifest
     dtype = dtype or manifest["dtype"]
@@ -72,7 +69,7 @@ def export_hf(
             model.save_pretrained(temporary, DTYPES[dtype])
             _write_json(temporary / "config.json", _config(temporary))
             _write_json(temporary / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
-            for name in (*TOKENIZER, *({RANKS} & saved.manifest["files"].keys())):
+            for name in (*JSON_FILES, *({RANKS} & saved.manifest["files"].keys())):
                 (temporary / name).write_bytes((source / name).read_bytes())
             for name, text in code.items():
                 (temporary / name).write_text(text, encoding="utf-8")
@@ -118,7 +115,7 @@ def check_repository(name: str) -> None:
 
 
 def _check_tokenizer(checkpoint: Checkpoint) -> None:
-    for name in TOKENIZER:
+    for name in JSON_FILES:
         if name not in checkpoint.manifest["files"]:
             raise InputError(
                 f"{checkpoint.path}: has no {name}; train the run again, checkpoints carry their tokenizer now"

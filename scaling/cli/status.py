@@ -30,7 +30,6 @@ from .options import RunsOptions, notify, print_json
 from .request import Request
 
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
-ENDED = ("done", "failed", OTHER_SETTINGS)
 SLOW = 0.75  # of a pace: below it something slows a run down
 PACE_BYTES = 1 << 20  # of the rows that a pace is of: some thousand
 ELSEWHERE = "weights are elsewhere: it came in a bundle"

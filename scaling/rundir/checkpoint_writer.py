@@ -84,15 +84,13 @@ def write_checkpoint(
     device: torch.device,
     manifest: dict[str, Any],
     tokenizer: Tokenizer,
-    kind: str = "checkpoint",
 ) -> float:
-    """Write `model` and the files of `tokenizer` to `path` with `manifest` (step, n_tokens, run_id, spec_hash);
-    `kind`: of the write, for the fault tests.
+    """Write `model` and the files of `tokenizer` to `path` with `manifest` (step, n_tokens, run_id, spec_hash).
 
     Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
     """
     content = {"schema": 1, "dtype": dtype, "tokenizer": tokenizer.described()} | manifest
-    with writing(path), new_directory(path, content, kind) as temporary:
+    with writing(path), new_directory(path, content, "checkpoint") as temporary:
         model.save_pretrained(temporary, DTYPES[dtype])
         for name, file_content in tokenizer_files(tokenizer).items():
             (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
