@@ -32,9 +32,9 @@ def qualified(name: str, assumption: str, holds: bool) -> str:
     return name if holds else f"{name}[{assumption}]"
 
 
-def appendix_forward(cfg: ModelConfig, context_length: int, sequences: int = 1) -> Lines:
+def appendix_forward(cfg: ModelConfig, context_length: int) -> Lines:
     """Forward FLOP per token by operation, of an architecture whose entry has an `appendix`; what is spent once a step
-    is divided among the tokens of `sequences`."""
+    is divided among the tokens of one sequence."""
     d, v, parts = float(cfg.d_model), float(cfg.vocab_size), list[Lines]()
     for kind in cfg.kinds:
         entry = entry_of(kind.arch)
@@ -42,13 +42,14 @@ def appendix_forward(cfg: ModelConfig, context_length: int, sequences: int = 1) 
         layers, g = kind.n_layers, float(kind.d_ffn)
         lines = {name: layers * flop for name, flop in entry.appendix(kind, context_length).items()}
         lines |= {f"ffn.{name}": layers * 2 * d * g for name in ("gate", "up", "down")} | {"ffn.gating": layers * g}
-        parts += [lines, entry.appendix_once(kind, context_length, sequences)]
+        parts += [lines, entry.appendix_once(kind, context_length, 1)]
     return summed(parts) | {"embedding": 2 * d * v, "head": 2 * d * v}
 
 
 def paper_forward(cfg: ModelConfig, context_length: int) -> Lines:
     """Table 1 by operation: A.1 with g = 8d/3 and B = t = d/h, without embedding and head, LLaMA's softmax function,
-    Tpe, HGRN2's lower bound, and (correction 3) cosFormer2's Lrpe."""
+    Tpe, HGRN2's lower bound, and (correction 3) cosFormer2's Lrpe. h is the configuration's head count (d/128 in the
+    paper's models)."""
     return summed(_paper_layers(kind, context_length) for kind in cfg.kinds)
 
 

@@ -36,16 +36,7 @@ RECOMPUTE = ("none", "layers")
 SOFTMAX_MASKED = "mixer.softmax.masked"
 
 
-def _paper(cfg: ModelConfig, context: int, sequences: int) -> Lines:
-    """72 l d^2 (...): table 1, divided by the b n tokens of its training step.
-
-    Without embedding and head; the MLP counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
-    square; cosFormer2's TPE is left out. h is the configuration's head count (d/128 in the paper's models).
-    """
-    return paper_forward(cfg, context)
-
-
-def _exact(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+def _exact(cfg: ModelConfig, context: int) -> Lines:
     """The matrix products of a forward pass with the causal half of the softmax square, head included.
 
     Products of parameters alone (the TPE's kernel) are left out: they are spent once a pass, not for each token.
@@ -60,10 +51,9 @@ def _needed_products(cfg: ModelConfig, context: int) -> Lines:
     return {k: v for k, v in products if k not in (*setup, *masked) and not k.endswith(OTHER_SCANS)}
 
 
-def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
-    """All of them: `forward_products`, the setup shared by the tokens of a pass over `sequences` sequences."""
-    tokens = float(context * sequences)
-    return {name: flop / tokens for name, flop in forward_products(cfg, context, sequences).items()}
+def _executed(cfg: ModelConfig, context: int) -> Lines:
+    """All of them: `forward_products`, the setup shared by the tokens of a sequence."""
+    return {name: flop / context for name, flop in forward_products(cfg, context).items()}
 
 
 def of_a_token(cfg: ModelConfig, context: int) -> tuple[float, float]:
@@ -72,21 +62,21 @@ def of_a_token(cfg: ModelConfig, context: int) -> tuple[float, float]:
     return documents * length / context, outputs / context
 
 
-def _six_n(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+def _six_n(cfg: ModelConfig, context: int) -> Lines:
     """2 N, N the non-embedding parameters, for each position that layers read, of which a token is one; the same at
     every context length."""
     positions, _ = of_a_token(cfg, context)
     return {name: 2.0 * positions * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
 
 
-def _six_n_total(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+def _six_n_total(cfg: ModelConfig, context: int) -> Lines:
     """With the head's matrix, once, tied or not; the look-up is no product."""
     _, outputs = of_a_token(cfg, context)
-    return _six_n(cfg, context, sequences) | {"head": 2.0 * outputs * cfg.head_width * cfg.n_outputs}
+    return _six_n(cfg, context) | {"head": 2.0 * outputs * cfg.head_width * cfg.n_outputs}
 
 
-_FORWARD: dict[str, Callable[[ModelConfig, int, int], Lines]] = {
-    "paper": _paper,
+_FORWARD: dict[str, Callable[[ModelConfig, int], Lines]] = {
+    "paper": paper_forward,
     "appendix": appendix_forward,
     "executed": _executed,
     "exact": _exact,
@@ -96,17 +86,14 @@ _FORWARD: dict[str, Callable[[ModelConfig, int, int], Lines]] = {
 
 
 @lru_cache(maxsize=4096)
-def _lines(
-    entries: tuple[Entry, ...], cfg: ModelConfig, convention: str, context: int, sequences: int, part: str
-) -> Lines:
+def _lines(entries: tuple[Entry, ...], cfg: ModelConfig, convention: str, context: int, part: str) -> Lines:
     """`entries` are those of the architectures now: a plugin may register others."""
     factor = {"forward": 1.0, "backward": 2.0, "train": 3.0}[part]
-    lines = {name: factor * flop for name, flop in _FORWARD[convention](cfg, context, sequences).items() if flop}
+    lines = {name: factor * flop for name, flop in _FORWARD[convention](cfg, context).items() if flop}
     if convention == "executed" and part != "forward":
-        tokens = float(context * sequences)
-        for name, flop in backward_excess(cfg, context, sequences).items():
+        for name, flop in backward_excess(cfg, context).items():
             if flop:
-                lines[name] = lines.get(name, 0.0) + flop / tokens
+                lines[name] = lines.get(name, 0.0) + flop / context
     return lines
 
 
@@ -135,17 +122,16 @@ def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
     return tuple(name for name in CONVENTIONS if covers.get(name, True))
 
 
-def checked(cfg: ModelConfig, convention: str, context_length: int | None, sequences: int = 1) -> int:
+def checked(cfg: ModelConfig, convention: str, context_length: int | None) -> int:
     """The context length to count at.
 
-    Raises InputError for an unknown convention, one that does not cover the architecture, and lengths that are no
-    positive integers.
+    Raises InputError for an unknown convention, one that does not cover the architecture, and a length that is no
+    positive integer.
     """
     if convention not in CONVENTIONS:
         raise InputError(f"unknown convention {convention!r}{choice(str(convention), list(CONVENTIONS))}")
     context = cfg.context_length if context_length is None else context_length
-    for name, value in (("context length", context), ("number of sequences", sequences)):
-        require_count(name, value)
+    require_count("context length", context)
     unknown = [kind.arch for kind in cfg.kinds if entry_of(kind.arch).core is None]
     if convention in OF_PRODUCTS and unknown:
         raise InputError(
@@ -162,19 +148,17 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
     return context
 
 
-def by_module(
-    cfg: ModelConfig, convention: str, context_length: int | None = None, *, sequences: int = 1, part: str = "train"
-) -> Lines:
+def by_module(cfg: ModelConfig, convention: str, context_length: int | None = None, *, part: str = "train") -> Lines:
     """FLOP per token by named line, of a training step or (`part`) its forward or backward pass alone.
 
-    Sequences have `context_length` (default: cfg's) tokens, and a pass holds `sequences` of them, which matters to what
-    is spent once a pass alone. Every convention but `executed` has a backward pass of twice its forward pass; there,
-    what differs is lines of their own. Raises InputError as `train_flops_per_token` does.
+    A pass is of one sequence of `context_length` (default: cfg's) tokens, which matters to what is spent once a pass
+    alone. Every convention but `executed` has a backward pass of twice its forward pass; there, what differs is lines
+    of their own. Raises InputError as `train_flops_per_token` does.
     """
-    context = checked(cfg, convention, context_length, sequences)
+    context = checked(cfg, convention, context_length)
     if part not in PASSES:
         raise InputError(f"unknown pass {part!r}{choice(str(part), list(PASSES))}")
-    return dict(_lines(entries_of(cfg), cfg, convention, context, sequences, part))
+    return dict(_lines(entries_of(cfg), cfg, convention, context, part))
 
 
 def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
@@ -192,13 +176,7 @@ def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int
         )
     if convention == "exact":  # divided last: counts of matrix products are whole numbers, and their sum is exact
         return 3.0 * sum(_needed_products(cfg, context).values()) / context
-    return sum(_lines(entries_of(cfg), cfg, convention, context, 1, "train").values())
-
-
-def forward_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
-    """FLOP to read one token, as `train_flops_per_token` counts: a third of it, but for `executed`."""
-    context = checked(cfg, convention, context_length)
-    return sum(_lines(entries_of(cfg), cfg, convention, context, 1, "forward").values())
+    return sum(_lines(entries_of(cfg), cfg, convention, context, "train").values())
 
 
 def hardware_by_module(
