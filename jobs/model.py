@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +51,6 @@ class JobPlan:
     study: str
     directory: str  # of the study's output
     jobs: tuple[ArrayJob, ...]
-
-    def job(self, name: str) -> ArrayJob:
-        return next(job for job in self.jobs if job.name == name)
-
-    def run_ids(self, kind: str) -> Iterator[str]:
-        """The runs that the jobs of a kind work on."""
-        return (run for job in self.jobs if job.kind == kind for element in job.elements for run in element)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

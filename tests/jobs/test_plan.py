@@ -31,18 +31,27 @@ def by_kind(plan, kind):
     return [job for job in plan.jobs if job.kind == kind]
 
 
+def named(plan, name):
+    return next(job for job in plan.jobs if job.name == name)
+
+
+def trained(plan):
+    """The runs that the jobs train."""
+    return [run for job in by_kind(plan, "train") for element in job.elements for run in element]
+
+
 def test_the_chain(tmp_path):
     spec = study(tmp_path, ["6k", "98k"], jobs={"resources": {"98k": {"nodes": 2}}})
     plan = planned(spec, to_train(spec))
     assert [job.name for job in plan.jobs] == ["corpus", "train-0", "train-1", "eval-0", "eval-1", "finish"]
-    assert plan.job("corpus").after == ()
+    assert named(plan, "corpus").after == ()
     for number in ("0", "1"):
-        train, evaluation = plan.job(f"train-{number}"), plan.job(f"eval-{number}")
+        train, evaluation = named(plan, f"train-{number}"), named(plan, f"eval-{number}")
         assert train.after == (("corpus", "afterok"),)
         assert evaluation.after == ((train.name, "aftercorr"),)
         assert evaluation.elements == train.elements, "element k evaluates what element k trains"
         assert evaluation.resources.nodes == 1
-    assert plan.job("finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
+    assert named(plan, "finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
 
 
 def test_one_array_for_each_shape_of_resources(tmp_path):
@@ -69,12 +78,12 @@ def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes)
     plan = planned(spec, to_train(spec), cluster(pack_minutes=pack_minutes))
     trunks = [job for job in by_kind(plan, "train") if job.name.startswith("train")]
     branches = [job for job in by_kind(plan, "train") if job.name.startswith("branch")]
-    assert Counter(plan.run_ids("train")) == Counter(run.run_id for run in spec.runs())
+    assert Counter(trained(plan)) == Counter(run.run_id for run in spec.runs())
     assert len(branches) == len(trunks) * (1 if pack_minutes else 2)
     runs = {run.run_id: run for run in spec.runs()}
     for job in branches:
         ((name, kind),) = job.after
-        trunk = plan.job(name)
+        trunk = named(plan, name)
         assert kind == "aftercorr" and trunk.after == (("corpus", "afterok"),)
         for of_element, element in zip(job.elements, trunk.elements, strict=True):
             assert {runs[run_id].trunk for run_id in of_element} == set(element), (
@@ -85,7 +94,7 @@ def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes)
     for job in by_kind(plan, "train"):
         after = [later for later in by_kind(plan, "eval") if later.after == ((job.name, "aftercorr"),)]
         assert [later.elements for later in after] == [job.elements]
-    assert plan.job("finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
+    assert named(plan, "finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
 
 
 def test_branches_whose_trunk_is_trained_do_not_wait(tmp_path):
@@ -105,7 +114,7 @@ def test_short_runs_share_an_element_and_pack_minutes_0_keeps_them_apart(tmp_pat
     plan = planned(spec, to_train(spec), cluster(pack_minutes=0, max_running=20), max_array_size=15)
     apart = by_kind(plan, "train")
     assert [len(job.elements) for job in apart] == [15, 15, 10]
-    assert Counter(plan.run_ids("train")) == Counter(run.run_id for run in spec.runs())
+    assert Counter(trained(plan)) == Counter(run.run_id for run in spec.runs())
     assert [job.after[0][0] for job in by_kind(plan, "eval")] == [job.name for job in apart]
     throttles = {job.name: job.throttle for job in plan.jobs}
     assert throttles.pop("corpus") is throttles.pop("finish") is None
@@ -131,7 +140,7 @@ def test_runs_of_a_whole_node_are_side_by_side():
     spec = load_study("cluster")
     apart = planned(spec, to_train(spec), Cluster(**GPUS))
     whole = planned(spec, to_train(spec), Cluster(**GPUS, whole_nodes=True))
-    assert Counter(whole.run_ids("train")) == Counter(apart.run_ids("train"))
+    assert Counter(trained(whole)) == Counter(trained(apart))
     (small,) = (job for job in by_kind(whole, "train") if job.resources.tasks_per_node == 1)
     assert sum(map(len, small.elements)) == 16 and small.resources.at_once == 8 == small.resources.gpus_per_node
     longest = max(job.longest_s for job in by_kind(apart, "train") if job.resources.tasks_per_node == 1)
@@ -184,7 +193,7 @@ def test_the_paper_on_64_and_512_gpus(nodes, size_of_7b):
     spec = load_study("paper")
     plan = planned(spec, to_train(spec), Cluster(**GPUS | {"nodes": nodes, "gpu": "h100"}))
     runs = {run.run_id: run for run in spec.runs()}
-    assert sorted(plan.run_ids("train")) == sorted(runs)
+    assert sorted(trained(plan)) == sorted(runs)
     for job in by_kind(plan, "train"):
         assert 480 % job.resources.world_size == 0
         assert job.resources.nodes <= nodes and job.resources.gpus_per_node <= 8
