@@ -141,17 +141,22 @@ def test_a_forecast_without_a_law_leaves_the_accuracies(study, tmp_path, schedul
     assert message in result.stdout and set(accuracies(result.stdout)) == {"HGRN2"}
 
 
-def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
-    assert in_this_process(main, "train", study, "--prepare", "--out", tmp_path).returncode == 0
-    (rundir,) = [RunDir(path) for path in (tmp_path / "classes/runs").glob("hgrn2-*")]
-    other = RunDir(tmp_path / "other/runs" / rundir.path.name)
-    shutil.copytree(tmp_path / "classes", tmp_path / "other")
+def continues_after_a_kill(folder, copy):
+    """The run of HGRN2 of a prepared study ends with the same numbers in a copy where it is killed on the way."""
+    (rundir,) = [RunDir(path) for path in (folder / "runs").glob("hgrn2-*")]
+    other = RunDir(copy / "runs" / rundir.path.name)
+    shutil.copytree(folder, copy)
     assert train(rundir)[0] == 0
     assert train(other, KILL_AT_WRITE="state:2")[0] == -signal.SIGKILL
     assert train(other)[0] == 0
     assert exact_rows(other) == exact_rows(rundir)
     weights = [list(run.path.rglob("model.safetensors"))[-1].read_bytes() for run in (rundir, other)]
     assert weights[0] == weights[1]
+
+
+def test_a_run_that_was_killed_continues_to_the_same_numbers(study, tmp_path):
+    assert in_this_process(main, "train", study, "--prepare", "--out", tmp_path).returncode == 0
+    continues_after_a_kill(tmp_path / "classes", tmp_path / "other")
 
 
 def test_a_run_of_augmented_images_that_was_killed_continues_to_the_same_numbers(tmp_path):
@@ -161,15 +166,7 @@ def test_a_run_of_augmented_images_that_was_killed_continues_to_the_same_numbers
     more = {"objective": {"patch": 14, "positions": "learned"}, "corpus": corpus}
     study = write_study(tmp_path, tmp_path, ["hgrn2"], n_steps=6, rows=7, row=28 * 28 * 3, **more)
     assert in_this_process(main, "train", study, "--prepare").returncode == 0
-    (rundir,) = [RunDir(path) for path in (tmp_path / "out/classes/runs").iterdir()]
-    other = RunDir(tmp_path / "other/runs" / rundir.path.name)
-    shutil.copytree(tmp_path / "out/classes", tmp_path / "other")
-    assert train(rundir)[0] == 0
-    assert train(other, KILL_AT_WRITE="state:2")[0] == -signal.SIGKILL
-    assert train(other)[0] == 0
-    assert exact_rows(other) == exact_rows(rundir)
-    weights = [list(run.path.rglob("model.safetensors"))[-1].read_bytes() for run in (rundir, other)]
-    assert weights[0] == weights[1]
+    continues_after_a_kill(tmp_path / "out/classes", tmp_path / "other")
 
 
 def test_runs_that_differ_by_their_seed_are_a_row_whatever_their_size_is_called():
