@@ -53,8 +53,8 @@ def test_appendix_is_the_sum_of_the_texts_operations(arch):
     forward = layers * (of_the_text(arch, n, d, h, t, d / h) + 6 * n * d * g + n * g) + 4 * n * d * v
     forward += {"hgrn2": 4 * d * layers, "cosformer2": 4 * n * d * e}.get(arch, 0)
     assert train_flops_per_token(cfg, "appendix") * n == pytest.approx(3 * forward, rel=1e-13)
-    one, ten = (entry_of(arch).appendix_once(cfg, n, sequences) for sequences in (1, 10))
-    assert ten == pytest.approx({k: v / 10 if arch == "hgrn2" else v for k, v in one.items()})  # its 12dl without b
+    single, ten = (entry_of(arch).appendix_once(cfg, n, sequences) for sequences in (1, 10))
+    assert ten == pytest.approx({k: v / 10 if arch == "hgrn2" else v for k, v in single.items()})  # its 12dl without b
 
 
 def test_the_papers_misprints_as_lines():
