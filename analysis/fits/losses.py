@@ -108,9 +108,6 @@ class Curve:
     def __len__(self) -> int:
         return len(self.loss)
 
-    def part(self, which: slice) -> Curve:
-        return Curve(self.n_tokens[which], self.loss[which], {name: array[which] for name, array in self.own.items()})
-
 
 class RunCurves:
     """The curves of a table's runs as fits read them: of the phase alone that `settings` (resolved) name, so that

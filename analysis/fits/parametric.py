@@ -224,11 +224,6 @@ class ParametricFit:
         return self.rows.points
 
     @property
-    def identified(self) -> bool:
-        """Whether both exponents ended inside their range."""
-        return not self.solution.unidentified.any()
-
-    @property
     def misses(self) -> np.ndarray:
         """[n]: log of the losses over the surface's."""
         points = self.points

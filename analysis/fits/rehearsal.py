@@ -79,14 +79,13 @@ OF_OPTIMA = Rule(by_reach=False)
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What laws fitted below k cuts missed of m values above them, `what` by name.
+    """What laws fitted below k cuts missed of m values above them.
 
     cut, n_runs [k]: the largest compute fitted [FLOP], and how many runs; at [m]: the index of each value's cut; reach
     [m]: its compute over the cut; error [m]: log of observed over predicted; weight [m]: of the value among its cut's;
     leverage [m]: h of the docstring above.
     """
 
-    what: str
     cut: np.ndarray
     n_runs: np.ndarray
     at: np.ndarray
@@ -420,7 +419,7 @@ def forecast(
     n_runs = (below * weights).sum(1)
     larger = points.n_params[row] > LARGER * np.where(below, points.n_params, 0.0).max(1)[at]
     leverage = np.einsum("mi,mij,mj->m", slopes[at, row], covariances[at], slopes[at, row]) * ~larger
-    whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
+    whole = Rehearsal(cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
     within, beyond = whole.take(~larger), whole.take(larger)
     without = iter(range(every + 1, len(near)))
     changed = tuple(
@@ -462,7 +461,7 @@ def rehearse_optimum(
         error = np.log(whole.n_opt(c, law) / surfaces.take(at).n_opt(c, law))
         leverages = leverage(surfaces.take(at), c, covariances[at])
     n_runs = (below * weights).sum(1)
-    rows = Rehearsal("N_opt", cut, n_runs, at, c / cut[at], error, np.ones(len(at)), leverages, OF_OPTIMA)
+    rows = Rehearsal(cut, n_runs, at, c / cut[at], error, np.ones(len(at)), leverages, OF_OPTIMA)
     rows = rows.take(np.isfinite(error) & np.isfinite(leverages))
     return rows, lambda c: float(leverage(whole, np.array([c]), covariances[-1:])[0])
 
@@ -486,11 +485,11 @@ def rehearse_ratio(upper: Forecast, lower: Forecast) -> Rehearsal:
         cuts.append((cut, upper.within.n_runs[i] + lower.within.n_runs[j]))
     at, reach, error, leverage = np.concatenate(rows, 1) if rows else np.zeros((4, 0))
     cut, n_runs = np.array(cuts).reshape(-1, 2).T
-    whole = Rehearsal("the ratio of losses", cut, n_runs, at.astype(int), reach, error, np.ones(len(at)), leverage)
+    whole = Rehearsal(cut, n_runs, at.astype(int), reach, error, np.ones(len(at)), leverage)
     return whole.take(np.isfinite(error) & np.isfinite(leverage))
 
 
-def rehearse_line(what: str, c: Sequence[float], values: Sequence[float]) -> tuple[Rehearsal, Callable[[float], float]]:
+def rehearse_line(c: Sequence[float], values: Sequence[float]) -> tuple[Rehearsal, Callable[[float], float]]:
     """What power laws through the values [k] at less compute missed of those at more (minima of budgets, crossings);
     and the leverage of the law of all at C."""
     order = np.argsort(c)
@@ -508,5 +507,5 @@ def rehearse_line(what: str, c: Sequence[float], values: Sequence[float]) -> tup
     rows = [row for row in rows if row[1] >= NEAREST]
     at, reach, error, leverages = (np.array([row[i] for row in rows]) for i in range(4))
     cut, n_runs = np.exp(x[[i - 1 for i in ends]]), np.array(ends, dtype=float)
-    rehearsal = Rehearsal(what, cut, n_runs, at.astype(int), reach, error, np.ones(len(rows)), leverages, OF_OPTIMA)
+    rehearsal = Rehearsal(cut, n_runs, at.astype(int), reach, error, np.ones(len(rows)), leverages, OF_OPTIMA)
     return rehearsal, lambda c: leverage(len(x), math.log(c))

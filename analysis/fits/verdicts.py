@@ -291,7 +291,7 @@ def _of_line(
     else:
         pairs = result.envelope.pairs if result.envelope is not None else ()
         optima = [(pair.c, pair.n_params) for pair in pairs if pair.c is not None and pair.beyond == 0]
-    rehearsal = rehearse_line(N_OPT, [c for c, _ in optima], [n_params for _, n_params in optima])
+    rehearsal = rehearse_line([c for c, _ in optima], [n_params for _, n_params in optima])
     return Evidence(_line(result), tuple(without), *rehearsal)
 
 

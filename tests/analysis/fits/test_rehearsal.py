@@ -161,8 +161,8 @@ def test_optima_are_rehearsed():
 
 def test_lines_are_rehearsed():
     c = 1e18 * 2.0 ** np.arange(8)
-    assert np.abs(rehearse_line("n_opt", c, 3 * c**0.5)[0].error).max() < 1e-9
-    bent, leverage = rehearse_line("n_opt", c, 3 * c**0.5 * np.exp(0.02 * np.log(c / c[0]) ** 2))
+    assert np.abs(rehearse_line(c, 3 * c**0.5)[0].error).max() < 1e-9
+    bent, leverage = rehearse_line(c, 3 * c**0.5 * np.exp(0.02 * np.log(c / c[0]) ** 2))
     assert float(bent.half_width(8.0, leverage(8 * c[-1]))) > 0.1
 
 
