@@ -50,7 +50,6 @@ class Difference:
 
     value: float
     se: float | None
-    n_windows: int
     n_effective: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
@@ -128,7 +127,7 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
     apart = first.losses - second.losses
     n_effective = independent(spans)
     se = standard_error(apart, spans) if n_effective >= LEAST else None
-    return Difference(float(apart.mean()), se, n, n_effective)
+    return Difference(float(apart.mean()), se, n_effective)
 
 
 def independent(spans: np.ndarray) -> float:

@@ -181,11 +181,11 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
     if not summed:
         return None
     correlation = min(max(product / square, LEAST_CORRELATION), 1.0) ** (1 / (lag * step)) if square else 1.0
-    return SeedNoise((total / summed) ** 0.5, degrees(used)[0], tuple(sizes), correlation, (means / summed) ** 0.5)
+    return SeedNoise((total / summed) ** 0.5, degrees(used), tuple(sizes), correlation, (means / summed) ** 0.5)
 
 
-def degrees(groups: Sequence[Group]) -> tuple[float, float | None]:
-    """Degrees of freedom of the pooled variance, and the correlation of groups that read the same batches.
+def degrees(groups: Sequence[Group]) -> float:
+    """Degrees of freedom of the pooled variance of groups, of which some read the same batches.
 
     Satterthwaite (1946): the sum of the groups' sums of squares has the mean D s^2, D the sum of their seeds - 1, and
     the variance 2 s^4 (D + sum over pairs of groups of rho^2 w), so D^2 / (D + ...) degrees of freedom. w is seeds - 1
@@ -200,12 +200,12 @@ def degrees(groups: Sequence[Group]) -> tuple[float, float | None]:
             weight = m * ((1 - 1 / n_first) * (1 - 1 / n_second) + (m - 1) / (n_first * n_second))
             pairs.setdefault(first.size == second.size, []).append((weight, _correlation(first, second, both)))
     summed = float(sum(len(group.log_loss) - 1 for group in groups))
-    more, shared = 0.0, []
+    more = 0.0
     for alike in pairs.values():
         known = [rho for _, rho in alike if rho is not None]
-        shared.append(max(float(np.mean(known)), 0.0) if known else UNKNOWN)
-        more += 2 * shared[-1] ** 2 * sum(weight for weight, _ in alike)
-    return summed**2 / (summed + more), max(shared, default=None)
+        shared = max(float(np.mean(known)), 0.0) if known else UNKNOWN
+        more += 2 * shared**2 * sum(weight for weight, _ in alike)
+    return summed**2 / (summed + more)
 
 
 def _correlation(first: Group, second: Group, both: Sequence[str]) -> float | None:

@@ -54,7 +54,6 @@ class Points:
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
     loss_of: str = ""  # corpus, tokenizer, ... as far as columns tell: losses of two different ones are not compared
-    held_out: bool = False  # losses over one held-out text: not those of single batches, of which means are taken
     keeps_copies: bool = False  # runs of the same numbers are repeats, each of its own
     group: str = ""  # the architecture, or whatever the table was grouped by
 

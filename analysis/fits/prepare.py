@@ -194,7 +194,6 @@ def _points(
         loss_unit=table.loss_unit,
         loss_of=str(runs["loss_of"].iloc[0]) if "loss_of" in runs else "",
         keeps_copies=table.origin is not None and table.origin.keeps_copies,
-        held_out=settings.loss == "validation",
         group=name,
     )
     return points.take(np.argsort(points.row, kind="stable")) if "row" in own else points  # as in their table

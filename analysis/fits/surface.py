@@ -87,17 +87,6 @@ class Surface:
         """Exponent of N_opt over C under C = 6 N D."""
         return self.beta / (self.alpha + self.beta)
 
-    @property
-    def b(self) -> Any:
-        """Exponent of D_opt over C under C = 6 N D."""
-        return self.alpha / (self.alpha + self.beta)
-
-    @property
-    def G(self) -> Any:
-        """N_opt = G (C / 6)^a and D_opt = (C / 6)^b / G."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.divide(self.alpha * self.A, self.beta * self.B) ** (1 / (self.alpha + self.beta))
-
     def n_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """N of the lowest loss at C [FLOP under the convention of `cost`; 6 N D without], for text that is read once.
         Raises InputError for a cost that does not grow with N at its upper end."""

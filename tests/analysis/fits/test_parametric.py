@@ -46,7 +46,7 @@ def width(estimate):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_intervals_hold_the_truth_of_this_study(objective):
     computed = result(study(), objective=objective, n_replicates=199)
-    for name, value in (TRUTH.to_dict() | {"a": TRUTH.a, "b": TRUTH.b}).items():
+    for name, value in (TRUTH.to_dict() | {"a": TRUTH.a, "b": 1 - TRUTH.a}).items():
         estimate = computed.parameters[name]
         assert estimate.low < value < estimate.high and estimate.low < estimate.value < estimate.high, name
     assert computed.n_opt.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1) and not computed.reasons

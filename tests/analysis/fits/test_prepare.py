@@ -82,8 +82,7 @@ def test_held_out_losses_and_runs_that_are_not_done(tmp_path):
     settings = SETTINGS.model_copy(update={"loss": "validation"})
     computed = prepare(runs_of(tmp_path / "s", settings))
     points = computed.groups["tnl"]
-    assert points.loss.tolist() == [3.25] and points.n_tokens.tolist() == [195 * 2048] and points.held_out
-    assert not prepare(runs_of(tmp_path / "s")).groups["tnl"].held_out
+    assert points.loss.tolist() == [3.25] and points.n_tokens.tolist() == [195 * 2048]
     assert computed.dropped == {"without enough points after warm-up": 1, "not done": 1} and computed.n_kept == 1
     with pytest.raises(InputError, match="no run can be fitted \\(2 without enough points"):
         write_run(tmp_path / "t", "tnl", "14k", 4_000)
