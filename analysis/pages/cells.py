@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-NONE = math.nan  # the value of a cell that holds a range alone
-
 
 class Number(str):
     """The text of a cell, and what it was rounded from: its value, the ends of its interval where there is one, and the

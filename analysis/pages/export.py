@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,7 +57,7 @@ def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
         return {head: [str(cell) or None for cell in cells]}
     numbers = [cell if isinstance(cell, Number) else None for cell in cells]
     parts: dict[str, list[Value]] = {
-        head: [None if number is None or math.isnan(number.value) else number.value for number in numbers],
+        head: [None if number is None else number.value for number in numbers],
         f"{head} low": [number.ends[0] if number is not None and number.ends else None for number in numbers],
         f"{head} high": [number.ends[1] if number is not None and number.ends else None for number in numbers],
         f"{head} note": [(cell.note if isinstance(cell, Number) else str(cell).strip("-")) or None for cell in cells],

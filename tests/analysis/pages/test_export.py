@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.pages.cells import NONE, number, shown
+from analysis.pages.cells import number, shown
 from analysis.pages.export import columns, latex, write_latex, write_tables
 
 ROWS = [
@@ -17,7 +17,7 @@ ROWS = [
         "a": shown(1 / 3, ".2f", (0.25, 0.5)),
         "share": shown(0.123456, ".1%"),
         "runs": number("1,204", 1204),
-        "range": number("10¹² – 3·10¹²", NONE, (1e12, 3e12)),
+        "range": number("10¹² – 3·10¹²", 2e12, (1e12, 3e12)),
         "N_opt at 8.95·10¹² FLOP": shown(2 / 3, ".1f", note="no power law"),
         "empty": "",
     },
@@ -28,7 +28,7 @@ ROWS = [
 def test_columns_hold_what_the_text_was_rounded_from() -> None:
     by_name = columns(ROWS)
     assert list(by_name) == [
-        *("law", "a", "a low", "a high", "a note", "share", "runs", "range low", "range high"),
+        *("law", "a", "a low", "a high", "a note", "share", "runs", "range", "range low", "range high"),
         *("N_opt at 8.95e12 FLOP", "N_opt at 8.95e12 FLOP note"),
     ]
     assert by_name["a"] == [1 / 3, None] and by_name["a low"] == [0.25, None]
