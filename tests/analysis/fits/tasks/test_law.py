@@ -76,8 +76,6 @@ def test_what_is_refused() -> None:
         fit_law(replace(table, loss=np.full(48, 2.0)))
     with pytest.raises(InputError, match="2 checkpoints, a law needs 3"):
         fit_law(Scores(FOUR, *(values[[0, 20]] for values in (table.loss, table.value, table.run, table.error))))
-    with pytest.raises(InputError, match=r"chance is a share in \[0, 1\)"):
-        Scale("accuracy", chance=25)
 
 
 def test_the_verdict() -> None:
