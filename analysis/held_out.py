@@ -109,9 +109,9 @@ def compare_held_out(study_dir: Path | str, first: HeldOut, second: HeldOut) -> 
     return paired_difference(first, second, documents_of(study_dir, first))
 
 
-def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | None = None) -> Difference:
-    """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`, None:
-    windows count as independent. Raises InputError where the two were not scored on the same windows."""
+def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray) -> Difference:
+    """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`.
+    Raises InputError where the two were not scored on the same windows."""
     for what, *values in (
         ("corpora", first.corpus[:12], second.corpus[:12]),
         ("window lengths", first.window_tokens, second.window_tokens),
@@ -122,11 +122,9 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
                 f"{first.name} and {second.name} were scored on other windows ({what} {values[0]} and {values[1]}): a "
                 f"paired difference needs the same corpus, context length and evaluation.validation_tokens"
             )
-    n = len(first.losses)
-    spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
     apart = first.losses - second.losses
-    n_effective = independent(spans)
-    se = standard_error(apart, spans) if n_effective >= LEAST else None
+    n_effective = independent(documents)
+    se = standard_error(apart, documents) if n_effective >= LEAST else None
     return Difference(float(apart.mean()), se, n_effective)
 
 

@@ -44,15 +44,14 @@ ALONE = "seeds were not repeated anywhere: these differences hold for the initia
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """The seeds that baseline and variant share at one size: nats a token [seeds, windows] of each; flops: of the
-    baseline's runs; documents: the first and last document of every window [windows, 2], None: windows count as
-    independent."""
+    baseline's runs; documents: the first and last document of every window [windows, 2]."""
 
     size: str
     seeds: tuple[int, ...]
     baseline: np.ndarray
     variant: np.ndarray
     flops: float
-    documents: np.ndarray | None = None
+    documents: np.ndarray
 
     @property
     def log_ratios(self) -> np.ndarray:
@@ -118,10 +117,8 @@ def difference(pairs: Pairs, seeds: SeedVariance | None) -> Difference:
     """At one size, with degrees of freedom by Satterthwaite (1946) from those of text and seeds."""
     base, other = float(pairs.baseline.mean()), float(pairs.variant.mean())
     by_window = (pairs.variant - pairs.baseline).mean(0)
-    n = len(by_window)
-    spans = np.repeat(np.arange(n), 2).reshape(n, 2) if pairs.documents is None else pairs.documents
-    n_effective = independent(spans)
-    se_text = standard_error(by_window, spans) if n_effective >= LEAST else None
+    n_effective = independent(pairs.documents)
+    se_text = standard_error(by_window, pairs.documents) if n_effective >= LEAST else None
     se_seeds = None if seeds is None else base * math.sqrt(seeds.value / len(pairs.seeds))
     df, half = 0.0, None
     if se_text is not None:

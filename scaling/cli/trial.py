@@ -475,17 +475,15 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
 
     longest, home = _longest(pairs, size).n_tokens, trial.study.directory
     chosen = [pair for pair in pairs if pair.size == size and pair.baseline.n_tokens == longest]
-    nats: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    documents = None
-    for pair in chosen:
-        held_out = [load_held_out(home, run.run_id, run.n_steps) for run in (pair.baseline, pair.variant)]
-        documents = documents_of(home, held_out[0])
-        paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
-        for kept, scores in zip(nats, held_out, strict=True):
-            kept.append(scores.losses)
+    baselines = [load_held_out(home, pair.baseline.run_id, pair.baseline.n_steps) for pair in chosen]
+    variants = [load_held_out(home, pair.variant.run_id, pair.variant.n_steps) for pair in chosen]
+    for baseline, variant in zip(baselines, variants, strict=True):
+        documents = documents_of(home, baseline)
+        paired_difference(variant, baseline, documents)  # raises where the windows are others
     seeds = tuple(pair.baseline.seed for pair in chosen)
     flops = exact(chosen[0].baseline) * longest
-    return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), flops, documents)
+    nats = [np.stack([held_out.losses for held_out in each]) for each in (baselines, variants)]
+    return Pairs(size, seeds, nats[0], nats[1], flops, documents)
 
 
 def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:

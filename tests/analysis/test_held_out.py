@@ -73,12 +73,13 @@ def test_pairs_or_refuses() -> None:
     random = np.random.default_rng(1)
     documents = cut(random.integers(1, 60, 4800), 16, 300)
     a, b = (HeldOut(name, nats, 16, "corpus") for name, nats in zip("ab", losses(random, documents, 0.1), strict=True))
+    one_each = np.repeat(np.arange(300), 2).reshape(300, 2)
     result = paired_difference(a, b, documents)
     assert result.value == pytest.approx(a.loss - b.loss)
     apart = np.hypot(standard_error(a.losses, documents), standard_error(b.losses, documents))
     assert result.se and result.se < apart / 3
     assert paired_difference(b, a, documents).value == pytest.approx(-result.value)
-    assert 5 < result.n_effective < 300 == paired_difference(a, b).n_effective
+    assert 5 < result.n_effective < 300 == paired_difference(a, b, one_each).n_effective
     difference = paired_difference(a, b, np.zeros((300, 2), dtype=int))  # a single document tells of no others
     assert (difference.se, difference.interval(), difference.n_effective) == (None, None, 1)
     for other, why in (
@@ -87,7 +88,7 @@ def test_pairs_or_refuses() -> None:
         (replace(b, losses=b.losses[:200]), "numbers of windows"),
     ):
         with pytest.raises(InputError, match=f"a and b were scored on other windows .{why}"):
-            paired_difference(a, other)
+            paired_difference(a, other, documents)
 
 
 @pytest.fixture(scope="module")

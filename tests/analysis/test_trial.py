@@ -67,7 +67,8 @@ def test_one_seed_without_repeats_is_the_paired_difference_of_two_checkpoints():
 def test_noise_between_seeds():
     rng = np.random.default_rng(0)
     baseline = 2 + 0.1 * rng.standard_normal((3, 40))
-    pairs = Pairs("a", (0, 1, 2), baseline, baseline * np.exp([[0.01], [0.02], [0.06]]), 1e18)
+    variant, one_each = baseline * np.exp([[0.01], [0.02], [0.06]]), np.repeat(np.arange(40), 2).reshape(40, 2)
+    pairs = Pairs("a", (0, 1, 2), baseline, variant, 1e18, one_each)
     variance = seed_variance([pairs, dataclasses.replace(pairs, size="b"), pairs])
     assert variance.value == pytest.approx(np.var([0.01, 0.02, 0.06], ddof=1)) and variance.df == 6
     one_seed = dataclasses.replace(pairs, seeds=(0,), baseline=baseline[:1], variant=pairs.variant[:1])
