@@ -86,7 +86,7 @@ def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[
     settings = resolved(table, table.settings)
     whole = grouped(replace(table, settings=settings), settings)
     fits = fit_study(whole, inputs=source.provenance()["metrics"])
-    others = ({"run_id": run, "why": "not of the study file's grid"} for run in source.inputs()["others"])
+    others = ({"run_id": run, "why": "not of the study file's grid"} for run in source.inputs["others"])
     fits = replace(
         fits,
         study=study.name,
@@ -106,7 +106,7 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
         from analysis.bigram import OF_STRETCHES
 
         inputs["difficulty"] = OF_STRETCHES
-    read = source.inputs()
+    read = source.inputs
     inputs["files"] = read["files"]
     if read["others"]:
         inputs["others"] = read["others"]
@@ -165,7 +165,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
 
     tables = read_tables(results)
     name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
-    larger = None if study.set_results else source.forecast()
+    larger = None if study.set_results else source.forecast
     costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
     came = source.provenance()
     provenance = {"study file": str(study.path), "changes (--set)": ", ".join(study.sets) or "none"}

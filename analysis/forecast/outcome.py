@@ -89,7 +89,7 @@ def read_forecast(study: StudySpec, source: Source, before: int | None = None) -
     if isinstance(source, Published):
         for stored in rounds:
             source.check_has(name_of_round(stored.round - 1))
-    return [outcomes_of(stored, source.forecast()) for stored in rounds]
+    return [outcomes_of(stored, source.forecast) for stored in rounds]
 
 
 def outcomes_of(predictions: Predictions, table: RunTable | None) -> ForecastRound:

@@ -30,7 +30,7 @@ INTRODUCTION = (
 def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[str, bytes]:
     """The bytes of the derived files, by name."""
     fits, tables = fits_of(study, runs, source)
-    forecast = source.forecast()
+    forecast = source.forecast
     costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
     states = ", ".join(f"{count} {state}" for state, count in tables.runs["state"].value_counts().to_dict().items())
     facts = {"runs": states} | training_facts(tables.runs) | provenance_facts(fits, source.provenance())

@@ -135,14 +135,14 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     files = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     files |= {CURVES: _curves(tables), RUNS: table_bytes(tables.runs), EVALS: table_bytes(tables.evals)}
     files |= {name_of_round(i): path_of(study, i).read_bytes() for i in range(len(read_rounds(study)))}
-    if (forecast := source.forecast()) is not None:
+    if (forecast := source.forecast) is not None:
         parts = (_curves(forecast), table_bytes(forecast.runs), table_bytes(forecast.evals))
         files |= dict(zip(FORECAST, parts, strict=True))
     if (scores := source.scores()) is not None:
         files[SCORES] = table_bytes(scores)
     if (scores := source.forecast_scores()) is not None:
         files[FORECAST_SCORES] = table_bytes(scores)
-    came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}
+    came = {"inputs": source.inputs, "runs": source.provenance(), "validation_tokens": held_out}
     corpus = source.corpus()
     facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}
     records = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}

@@ -52,6 +52,7 @@ class Published:
         """The number of tokens over which its held-out losses are."""
         return int(self._stored["validation_tokens"])
 
+    @cached_property
     def inputs(self) -> Inputs:
         stored, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
         files = {name: digest for name, digest in stored["files"].items() if not name.startswith(gone)}
@@ -86,11 +87,8 @@ class Published:
             gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
         return RunTable(self._runs, curves, evals, self.manifest["study"], settings).without(gone)
 
-    def forecast(self) -> RunTable | None:
-        return self._forecast
-
     @cached_property
-    def _forecast(self) -> RunTable | None:
+    def forecast(self) -> RunTable | None:
         from analysis.run_table import RunTable
 
         if not self.has(FORECAST[1]):

@@ -50,11 +50,8 @@ class RunDirectories:
     def _ids(self) -> list[str]:
         return [run.run_id for run in self.runs]
 
-    def inputs(self) -> Inputs:
-        return self._inputs
-
     @cached_property
-    def _inputs(self) -> Inputs:
+    def inputs(self) -> Inputs:
         files: dict[str, str | None] = {}
         for name in (f"corpus/{MANIFEST}", SCORES):
             path = self.directory / name
@@ -95,13 +92,10 @@ class RunDirectories:
         runs, curves, evals = map(as_stored, (table.runs, table.curves, table.evals))
         return RunTable(runs, curves, evals, self.study.name, settings)
 
+    @cached_property
     def forecast(self) -> RunTable | None:
         """The runs of the section `forecast` that have begun, which are in no other table; None where there are
         none."""
-        return self._forecast
-
-    @cached_property
-    def _forecast(self) -> RunTable | None:
         from analysis.fits.settings import settings_of
 
         runs = self.directory / "runs"

@@ -61,8 +61,8 @@ def test_its_tables_and_hashes_are_those_of_the_directories(study: StudySpec) ->
     assert spec.directory == Path(study.out) / "demo-published" and isinstance(stored, Published)
     same(live, stored)
     same(live, stored, variants=False)
-    assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
-    assert live.inputs()["others"] == ["tnl-14k-c256-s9"] and len(live.provenance()["metrics"]) == 5
+    assert live.inputs == stored.inputs and live.provenance() == stored.provenance()
+    assert live.inputs["others"] == ["tnl-14k-c256-s9"] and len(live.provenance()["metrics"]) == 5
     assert sorted(set(live.table(FitSettings(), TOKENS).runs["state"])) == ["done", "failed", "waiting"]
     assert sorted(set(stored.table(FitSettings(), TOKENS).runs["state"])) == ["done", "failed", "not trained"]
 
@@ -72,8 +72,8 @@ def test_a_smaller_grid_leaves_the_same_runs(study: StudySpec) -> None:
     live, (_, stored) = source_of(smaller, smaller.runs()), published(study, "grid.sizes=[14k]")
     table = stored.table(FitSettings(), TOKENS)
     assert set(table.runs["size"]) == {"14k"} and "tnl-14k-c256-s8" in set(table.curves["run_id"])
-    assert live.inputs()["others"] == stored.inputs()["others"]
-    assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
+    assert live.inputs["others"] == stored.inputs["others"]
+    assert live.inputs == stored.inputs and live.provenance() == stored.provenance()
 
 
 def test_a_line_says_what_a_folder_cannot_give(study: StudySpec) -> None:
