@@ -128,17 +128,15 @@ def fit(
     points: Points,
     approach: str = PARAMETRIC,
     *,
-    noise: SeedNoise | None = None,
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Fit:
-    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs show it; the
-    envelope takes it in the place of its own. progress: called with the share that is done, now and then. Raises
-    InputError where the points do not allow the fit."""
+    """One group by one approach; `options` are those of `Options`. progress: called with the share that is done, now
+    and then. Raises InputError where the points do not allow the fit."""
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
-    return fit_with_surface(points, approach, noise, progress, Options(**options))[0]
+    return fit_with_surface(points, approach, None, progress, Options(**options))[0]
 
 
 def fit_with_surface(
@@ -150,8 +148,9 @@ def fit_with_surface(
     curves: Curves | None = None,
     settings: FitSettings = DEFAULTS,
 ) -> tuple[Fit, ParametricFit | None]:
-    """The fit, and of the parametric approach the surface with its draws. curves: of the envelope (None: those of the
-    points); settings: its grid, optimum and form."""
+    """The fit, and of the parametric approach the surface with its draws. noise: between seeds, as other runs show it;
+    the envelope takes it in the place of its own. curves: of the envelope (None: those of the points); settings: its
+    grid, optimum and form."""
     at = tuple(options.at) or default_at({"": points})
     drawn = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
     asked: dict[str, Any] = {"at": at, "curve": drawn}

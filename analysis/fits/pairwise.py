@@ -168,7 +168,7 @@ class Compared(Stored):
         mine = {f"{first} {BETTER} than {second}" for first, second in ((other, reference), (reference, other))}
         return next((claim for claim in self.rankings if claim.what in mine and math.isclose(claim.c, c)), None)
 
-    def pair(self, other: str, reference: str, loss: Comparison | None = None, beyond: bool = False) -> Pair:
-        """All that is known of two; loss: measured; beyond: at the compute outside of the range in place of its end."""
-        compute = {name: view.at(other, reference, beyond) for name, view in self.views.items()}
+    def pair(self, other: str, reference: str, loss: Comparison | None = None) -> Pair:
+        """All that is known of two; loss: measured; their compute at the end of the range."""
+        compute = {name: view.at(other, reference) for name, view in self.views.items()}
         return Pair(other, reference, loss, compute)

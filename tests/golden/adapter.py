@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.fits.fit import Estimate
-from analysis.fits.pairwise import BETTER, WORSE, Compared, Comparison
+from analysis.fits.pairwise import BETTER, WORSE, Compared, Comparison, Pair
 
 Json = dict[str, Any]
 REPORT_TABLES = ("losses", "approaches", "comparison")
@@ -244,7 +244,8 @@ def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
         for other, reference in comparison.pairs:
             for beyond in (False, True):
                 who = f"{other} against {reference}{', beyond' if beyond else ''}"
-                ahead = {WORSE: reference, BETTER: other}.get(comparison.pair(other, reference, beyond=beyond).by_count)
+                counts = {name: view.at(other, reference, beyond) for name, view in comparison.views.items()}
+                ahead = {WORSE: reference, BETTER: other}.get(Pair(other, reference, compute=counts).by_count)
                 yield Reading("comparison", who, "ahead", reason=ahead or "not told apart")
 
 

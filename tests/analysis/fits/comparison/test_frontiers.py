@@ -216,4 +216,3 @@ def test_a_view_that_could_not_be_made_leaves_a_pair_undecided():
     assert Compared("", {"exact": view}).pair("a", "b").verdict == WORSE
     both = Compared("", {"exact": view, "seconds": View(reason="no speed")})
     assert both.pair("a", "b").verdict == UNDECIDED and both.pairs == [("a", "b")]
-    assert both.pair("a", "b", beyond=True).verdict == UNKNOWN
