@@ -181,44 +181,20 @@ def rise(crossings: Sequence[Crossing]) -> float:
     return float(slopes @ gaps / (gaps @ gaps))
 
 
-@dataclass(frozen=True)
-class LineFit:
-    """log C = level + slope (y - centre) through crossings, y the mean of a size's logarithm; covariance [2, 2] of
-    (level, slope) for a noise of 1 in log loss; misfit: the weighted sum of squares that is left, with `df` degrees of
-    freedom; in units of the noise's variance it is chi-squared where the optimum is a power law."""
-
-    level: float
-    slope: float
-    centre: float
-    covariance: tuple[tuple[float, float], tuple[float, float]]
-    misfit: float
-    df: int
-
-    def error(self, noise: SeedNoise, level: float) -> float:
-        """Half the width of an interval of `level` in units of a parameter's standard error for a noise of 1.
-
-        Where the crossings scatter more than seeds explain (chance below UNFIT), the noise grows to their scatter, as
-        the Particle Data Group scales the errors of measurements that disagree.
-        """
-        ratio = self.misfit / self.df / noise.s**2 if self.df > 0 else 0.0
-        scale = math.sqrt(ratio) if stats.f.sf(ratio, self.df, noise.df) < UNFIT else 1.0
-        return float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s * scale
-
-
-def fit_line(crossings: Sequence[Crossing], y: Sequence[float], correlation: float) -> LineFit | None:
-    """The line of log C on y through `crossings`; `correlation` of a curve's noise over one e-fold of compute. None
-    where no line with C rising in y fits.
+def fit_line(
+    crossings: Sequence[Crossing], y: Sequence[float], noise: SeedNoise | None, level: float, of_tokens: bool = False
+) -> InverseLine | None:
+    """The line of log C on y, the mean of a size's logarithm, through MIN_CROSSINGS `crossings` or more; its error is
+    that of an interval of `level`. None where no line with C rising in y fits.
 
     Its covariance is that for differences which all rise alike for their gap (`rise`).
     """
-    if len(crossings) < 2:
-        return None
     at, off = np.array([crossing.at for crossing in crossings]), np.array(y, dtype=float)
     centre = float(off.mean())
     off -= centre
     differences = [crossing.difference for crossing in crossings if crossing.difference]
     design = np.stack([np.ones_like(off), off], 1)
-    root = np.linalg.cholesky(np.linalg.inv(_covariance(crossings, correlation))).T
+    root = np.linalg.cholesky(np.linalg.inv(_covariance(crossings, noise.correlation if noise else 1.0))).T
 
     def residual(line: np.ndarray) -> np.ndarray:
         return np.asarray(root @ [d.at(x) for d, x in zip(differences, design @ line, strict=True)])
@@ -237,7 +213,21 @@ def fit_line(crossings: Sequence[Crossing], y: Sequence[float], correlation: flo
         return None
     (v_level, v_both), (_, v_slope) = np.linalg.inv(information).tolist()
     covariance = (v_level, v_both), (v_both, v_slope)
-    return LineFit(float(solved.x[0]), float(solved.x[1]), centre, covariance, 2 * float(solved.cost), len(off) - 2)
+    error = _error(2 * float(solved.cost), len(off) - 2, noise, level) if noise else None
+    return InverseLine(float(solved.x[0]), float(solved.x[1]), centre, covariance, error, of_tokens)
+
+
+def _error(misfit: float, df: int, noise: SeedNoise, level: float) -> float:
+    """Half the width of an interval of `level` in units of a parameter's standard error for a noise of 1. misfit: the
+    weighted sum of squares that a line leaves, with `df` degrees of freedom; in units of the noise's variance it is
+    chi-squared where the optimum is a power law.
+
+    Where the crossings scatter more than seeds explain (chance below UNFIT), the noise grows to their scatter, as the
+    Particle Data Group scales the errors of measurements that disagree.
+    """
+    ratio = misfit / df / noise.s**2
+    scale = math.sqrt(ratio) if stats.f.sf(ratio, df, noise.df) < UNFIT else 1.0
+    return float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s * scale
 
 
 def _covariance(crossings: Sequence[Crossing], correlation: float) -> np.ndarray:
@@ -294,12 +284,10 @@ def _law(
     empty = Law(quantity, reason=reason, n_points=len(crossings))
     if reason:
         return empty
-    fitted = fit_line(crossings, y, noise.correlation if noise else 1.0)
-    if fitted is None:
+    line = fit_line(crossings, y, noise, level, quantity == D_OPT)
+    if line is None:
         why = "no line of log C rising in log N fits the crossings: their order is not that of the sizes"
         return replace(empty, reason=why)
-    error = fitted.error(noise, level) if noise else None
-    line = InverseLine(fitted.level, fitted.slope, fitted.centre, fitted.covariance, error, quantity == D_OPT)
     if line.steepest is not None and line.steepest > MOST:
         why = (
             f"at this seed noise the crossings do not exclude an optimum that grows without bound: the interval of its "

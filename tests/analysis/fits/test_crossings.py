@@ -98,7 +98,9 @@ def test_the_line_is_generalised_least_squares() -> None:
     """With straight differences the fit is linear: (J' V^-1 J)^-1 J' V^-1 d, neighbours sharing a curve of 3 seeds."""
     at, gaps = np.array([20.0, 22.3, 23.9, 26.2]), np.array([1.0, 0.8, 1.2, 1.0])
     slopes, off = 0.05 * gaps, np.array(Y) - 10.5
-    fitted = fit_line(straight(at.tolist(), slopes, gaps, [1, 3, 1, 2, 1]), Y, 0.5)
+    fitted = fit_line(
+        straight(at.tolist(), slopes, gaps, [1, 3, 1, 2, 1]), Y, SeedNoise(1e-3, 8, correlation=0.5), 0.95
+    )
     assert fitted is not None
     variance = np.diag([1 + 1 / 3, 1 / 3 + 1, 1 + 1 / 2, 1 / 2 + 1])
     for i, seeds in enumerate((3, 1, 2)):
@@ -109,14 +111,15 @@ def test_the_line_is_generalised_least_squares() -> None:
     assert (fitted.level, fitted.slope) == pytest.approx((level, slope), rel=1e-8)
     assert np.array(fitted.covariance) == pytest.approx(covariance, rel=1e-6)
     rest = slopes * (level + slope * off - at)
-    assert fitted.misfit == pytest.approx(float(rest @ weights @ rest), rel=1e-6) and fitted.df == 2
+    scatter = math.sqrt(float(rest @ weights @ rest) / 2)  # far above the noise of seeds, so in its place
+    assert fitted.error == pytest.approx(stats.t.ppf(0.975, 8) * scatter, rel=1e-6)
 
 
 def test_the_covariance_takes_one_rise_for_all() -> None:
     """A crossing that noise has made steep does not count for more."""
     gaps = [1.0, 0.5, 1.0, 1.0]
     noisy, even = (
-        fit_line(straight([20.0, 22.0, 24.0, 26.0], slopes, gaps, [1] * 5), Y, 1.0)
+        fit_line(straight([20.0, 22.0, 24.0, 26.0], slopes, gaps, [1] * 5), Y, None, 0.95)
         for slopes in ((0.04, 0.06, 0.06, 0.03), (0.05, 0.025, 0.05, 0.05))
     )
     assert noisy is not None and even is not None
@@ -143,12 +146,11 @@ def test_a_value_belongs_to_the_interval_as_long_as_its_line_does() -> None:
 
 
 def test_scatter_beyond_the_noise_widens_the_interval() -> None:
-    fitted = fit_line(straight([20.0, 23.0, 23.5, 26.5], [0.05] * 4, [1.0] * 4, [1] * 5), Y, 1.0)
-    assert fitted is not None
-    ratio, t = fitted.misfit / 2 / 0.002**2, stats.t.ppf(0.975, 8)
-    assert stats.f.sf(ratio, 2, 8) < 0.05
-    assert fitted.error(SeedNoise(0.002, 8), 0.95) == pytest.approx(t * 0.002 * math.sqrt(ratio))
-    assert fitted.error(SeedNoise(0.05, 8), 0.95) == pytest.approx(t * 0.05)
+    crossings = straight([20.0, 23.0, 23.5, 26.5], [0.05] * 4, [1.0] * 4, [1] * 5)
+    lines = [fit_line(crossings, Y, SeedNoise(s, 8), 0.95) for s in (0.001, 0.002, 0.05)]
+    of_scatter, same, of_noise = (line.error for line in lines if line and line.error)
+    t = stats.t.ppf(0.975, 8)
+    assert of_scatter == pytest.approx(same) and same > t * 0.002 and of_noise == pytest.approx(t * 0.05)
 
 
 def test_reasons_of_both_laws() -> None:

@@ -116,7 +116,8 @@ class Setting:
         a = (world.log_n_opt(last) - world.log_n_opt(first)) / (last - first)
         true = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
         clean = crossed(find_crossings(curves, (first, last)))
-        line = fit_line(clean, [crossing.middle("n_params") for crossing in clean], math.exp(-1 / ladder.memory))
+        noise = SeedNoise(ladder.s, 8, correlation=math.exp(-1 / ladder.memory))
+        line = fit_line(clean, [crossing.middle("n_params") for crossing in clean], noise, 0.95)
         assert line is not None
         width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1][1]) / line.slope**2
         return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, *true, width)
