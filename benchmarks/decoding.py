@@ -1,4 +1,4 @@
-"""Time and state of one decode step against the tokens read before: constant for all architectures but LLaMA.
+"""Time and state of one decode step against the tokens read before: constant without softmax attention.
 
     python -m benchmarks.decoding --size 98k                       all architectures, 1k to 64k tokens
     python -m benchmarks.decoding --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph

@@ -158,7 +158,10 @@ class WorldOptions:
         Text,
         typer.Option(metavar="STUDY", help="Draw from the surfaces of this finished study."),
     ] = None
-    seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None
+    seed_noise: Annotated[
+        Text,
+        typer.Option(help="Standard deviation of the loss between seeds, as 0.5%; default: the pilot's, else 0.5%."),
+    ] = None
     studies: Annotated[int, typer.Option(min=8, help="Simulated studies for each proposal.")] = 40
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
 
@@ -204,7 +207,7 @@ def design(
 ) -> None:
     """Propose a study that answers a question in a budget.
 
-    Says how precise its answer will be. Sizes, tokens, seeds and branches are chosen by simulating studies through the
+    Says how precise its answer will be. Sizes, tokens and seeds are chosen by simulating studies through the
     project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
     docs/design.md says what the numbers mean. With --judge a study file is judged, and refused where optima lie outside
     of its own runs.

@@ -133,7 +133,7 @@ class Wandb:
 
 
 class Mlflow:
-    """A run of MLflow, in the experiment of the study's name; without a server in <study>/tracking/mlflow.db."""
+    """A run of MLflow, in the experiment of the study's name; without a server in <study>/tracking/mlflow/mlflow.db."""
 
     def __init__(self, run: Tracked) -> None:
         from mlflow import MlflowClient
