@@ -16,7 +16,7 @@ from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import check_ids
 from .mixer import Mixer, Stream, sum_of_scans
-from .positions import sinusoids
+from .positions import add_sinusoids
 
 
 class PatchEmbedding(nn.Module):
@@ -74,8 +74,7 @@ class Encoder(Decoder):
         if self.positions is not None:
             x = x + self.positions[: x.shape[1]].to(x.dtype)
         elif self.encoder.positions == "sines":
-            steps = torch.arange(x.shape[1], device=x.device)
-            x = x + (self.config.matrix_std * sinusoids(steps, x.shape[2], accumulator(x))).to(x.dtype)
+            x = add_sinusoids(x, torch.arange(x.shape[1], device=x.device), self.config.matrix_std)
         lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if padding is None else (~padding).sum(1)
         streams = self._streams(x, padding, lengths, backend)
         if self.tpe is not None:

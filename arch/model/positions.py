@@ -23,12 +23,13 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """[sin(t w_c), cos(t w_c)], c = 0 .. width/2 - 1, w_c = 10000^(-2c/width), of `dtype`: positions [T] or [B, T] ->
-    [.., T, width]. Attention Is All You Need (Vaswani et al. 2017), section 3.5, a half of the channels for each."""
-    channels = torch.arange(-(-width // 2), dtype=dtype, device=positions.device)
+def add_sinusoids(x: Tensor, positions: Tensor, scale: float) -> Tensor:
+    """x [B, T, d] + scale [sin(t w_c), cos(t w_c)], c = 0 .. d/2 - 1, w_c = 10000^(-2c/d), t of `positions` [T] or
+    [B, T]. Attention Is All You Need (Vaswani et al. 2017), section 3.5, a half of the channels for each."""
+    width = x.shape[-1]
+    channels = torch.arange(-(-width // 2), dtype=accumulator(x), device=x.device)
     cos, sin = rotation(SINUSOID_BASE ** (-2 * channels / width), positions)
-    return torch.cat([sin, cos], -1)[..., :width]
+    return x + (scale * torch.cat([sin, cos], -1)[..., :width]).to(x.dtype)
 
 
 @full_precision

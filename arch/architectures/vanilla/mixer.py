@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ...model.cache import LayerCache
 from ...model.mixer import PositionEncoding, Stream
-from ...model.positions import sinusoids
-from ...ops.common import accumulator
+from ...model.positions import add_sinusoids
 from ...ops.fused.linear import fused_linear
 from ..llama.mixer import LlamaMixer
 
@@ -32,10 +31,10 @@ class Sinusoids(PositionEncoding):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.width, self.scale = config.d_model, config.matrix_std
+        self.scale = config.matrix_std
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        return x + (self.scale * sinusoids(stream.positions, self.width, accumulator(x))).to(x.dtype), {}
+        return add_sinusoids(x, stream.positions, self.scale), {}
 
 
 class VanillaMixer(LlamaMixer):
