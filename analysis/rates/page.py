@@ -60,7 +60,7 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
             row["a size left out costs, in the worst cell"] = text
         if law.left_out_far:
             row[f"at {FAR:g} times the tokens, at most"] = f"{max(cell.high for cell in law.left_out_far):.2%}"
-        row["chance of the misfit"] = f"{law.misfit.p:.2f}"
+        row["chance of the misfit"] = f"{law.misfit.p:.2g}"
         rows.append(row)
     return rows
 
@@ -78,7 +78,7 @@ def verdict(fit: RatesFit) -> list[str]:
         if law.misfit.p < 0.05:
             lines.append(
                 f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
-                f"{law.misfit.p:.3f}): the intervals hold this scatter"
+                f"{law.misfit.p:.2g}): the intervals hold this scatter"
             )
     if fit.n_lost:
         lines.append(
