@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 
 class Document(NamedTuple):
@@ -39,20 +40,24 @@ class ReadOptions:
         return self.counts.read_bytes >= self.most_bytes
 
 
-class Source(Protocol):
+class Source(ABC):
     """One source that was found, and of which no text was read yet."""
 
+    @abstractmethod
     def sizes(self) -> list[int] | None:
         """Bytes of text, or somewhat more, of each of its files; None where that is hidden (a compressed file)."""
 
+    @abstractmethod
     def documents(self, how: ReadOptions) -> Iterator[Document]:
         """Its documents, in an order that depends on the source alone. Raises InputError where it cannot be read."""
 
     def versions(self) -> dict[str, Any]:
         """What the text depends on that may be another on another machine: {"python": "3.11.7"}."""
+        return {}
 
     def is_at_hand(self) -> bool:
         """Whether reading it needs no network."""
+        return True
 
 
 def usable(text: str, counts: Counts) -> bool:

@@ -23,7 +23,7 @@ from arch.errors import InputError
 from data.files import reading
 
 from .content import is_stored_plain, is_table, kind_of, opened, readable
-from .documents import Document, ReadOptions
+from .documents import Document, ReadOptions, Source
 from .jsonl import read_jsonl
 from .published import layout
 from .tables import read_arrow, read_parquet
@@ -42,7 +42,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Source):
     """Files as one source."""
 
     files: list[SourceFile]
@@ -83,9 +83,6 @@ class Files:
 
     def versions(self) -> dict[str, Any]:
         return self.software
-
-    def is_at_hand(self) -> bool:
-        return True
 
 
 def of_path(source: str, hint: str) -> Files:

@@ -17,13 +17,13 @@ from typing import Any
 
 from arch.errors import InputError, nearest
 
-from .documents import Document, ReadOptions, usable
+from .documents import Document, ReadOptions, Source, usable
 
 SAVED = ("state.json", "dataset_dict.json")  # of what save_to_disk writes
 
 
 @dataclass(frozen=True)
-class HuggingFace:
+class HuggingFace(Source):
     """A split of a dataset; `place`: its folder, "" of one of the hub."""
 
     source: str

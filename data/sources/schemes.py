@@ -9,8 +9,7 @@ from arch.errors import InputError, nearest
 from .documents import Source
 from .files import of_path
 from .hugging_face import hugging_face
-from .known import known
-from .made import synthetic
+from .made import known, synthetic
 from .python_source import packages, stdlib
 
 # what stands before the first colon: who finds the source. The finder raises InputError for what is misspelt or is not

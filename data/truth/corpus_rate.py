@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from data.settings import CorpusSettings
-from data.sources.known import Known
+from data.sources.made import Made
 from data.sources.schemes import find
 from data.units import loss_unit
 from data.vocabulary import BYTES
@@ -23,10 +23,10 @@ def entropy_rate(settings: CorpusSettings, streams: list[dict[str, Any]] | None 
     nats = n_bytes = 0.0  # of one token in the mean
     weights = math.fsum(stream.weight for stream in settings.streams)
     for i, stream in enumerate(settings.streams):
-        sources = [find(name) for name in stream.source]
-        if len(sources) != 1 or not isinstance(sources[0], Known):
+        source = find(stream.source[0]) if len(stream.source) == 1 else None
+        if not isinstance(source, Made) or source.truth is None:
             return None
-        rate = sources[0].text.truth.rate
+        rate = source.truth.rate
         bytes_per_token = rate.n_bytes / (rate.n_bytes + 1)
         if settings.tokenizer != BYTES:
             if streams is None:
