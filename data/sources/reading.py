@@ -28,21 +28,15 @@ def check_source(source: Sources) -> None:
         find(name)
 
 
-def file_sizes(source: Sources) -> list[int] | None:
-    """Bytes of each file; None where a compressed file hides them."""
-    n_bytes: list[int] = []
+def source_bytes(source: Sources) -> int | None:
+    """Bytes that reading will pass through, for progress; None where a compressed file hides them."""
+    total = 0
     for name in as_tuple(source):
         sizes = find(name).sizes()
         if sizes is None:
             return None
-        n_bytes += sizes
-    return n_bytes
-
-
-def source_bytes(source: Sources) -> int | None:
-    """Bytes that reading will pass through, for progress; None where a compressed file hides them."""
-    sizes = file_sizes(source)
-    return None if sizes is None else sum(sizes)
+        total += sum(sizes)
+    return total
 
 
 def stored_bytes(source: Sources) -> int | None:

@@ -19,7 +19,7 @@ from arch.errors import InputError
 from data.corpus import prepare
 from data.settings import CorpusSettings
 from data.sources.documents import Counts
-from data.sources.reading import file_sizes, read_documents, stored_bytes
+from data.sources.reading import read_documents, source_bytes, stored_bytes
 from data.splitting import EXPANSION, bytes_to_read
 
 TEXTS = ["erste Zeile\nzweite", "naïve ☃", "a\u2028b\u0085c\x0bd\x1ce", "中文" * 50]
@@ -52,7 +52,7 @@ def test_json_lines_are_read_whatever_they_are_called(tmp_path: Path, name: str,
     first = 1 + start.count(b"\n")
     assert list(read_documents(str(path))) == [(f"{path.name}:{i}", text) for i, text in enumerate(TEXTS, first)]
     assert texts(tmp_path) == TEXTS
-    assert (file_sizes(str(path)) is None) is bool(ending) and stored_bytes(str(path)) == path.stat().st_size
+    assert (source_bytes(str(path)) is None) is bool(ending) and stored_bytes(str(path)) == path.stat().st_size
     settings, size = CorpusSettings(source=str(path)), path.stat().st_size
     assert bytes_to_read(settings, guess=True) == (EXPANSION * size if ending else size)
     assert bytes_to_read(replace(settings, max_bytes=9), guess=True) == 9
@@ -84,7 +84,7 @@ def test_tables_are_recognised_by_content(tmp_path: Path) -> None:
         writer.write_table(table)
     for name in ("a.bin", "b.jsonl", "c.txt", "d"):
         assert texts(tmp_path / name) == TEXTS
-        assert file_sizes(str(tmp_path / name)) is None and stored_bytes(str(tmp_path / name)) is None
+        assert source_bytes(str(tmp_path / name)) is None and stored_bytes(str(tmp_path / name)) is None
     (tmp_path / "e.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.bin").read_bytes()))
     with pytest.raises(InputError, match="is a parquet file, compressed as a whole: decompress it"):
         texts(tmp_path / "e.parquet.gz")

@@ -14,7 +14,7 @@ from data.corpus import prepare
 from data.settings import CorpusSettings
 from data.source_record import is_touched
 from data.sources.documents import Counts
-from data.sources.reading import check_source, file_sizes, read_documents, versions_of
+from data.sources.reading import check_source, read_documents, source_bytes, versions_of
 
 TEXTS = ["erste Zeile\nzweite", "naïve ☃", "third", "中文" * 500]
 
@@ -42,7 +42,7 @@ def test_tables_give_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("data.sources.tables.BATCH_BYTES", batch_bytes)
     for name, path in written(tmp_path).items():
         assert list(read_documents(str(path))) == [(f"{name}:{i}", text) for i, text in enumerate(TEXTS, start=1)]
-        assert file_sizes(str(path)) is None
+        assert source_bytes(str(path)) is None
         assert next(iter(read_documents(str(path), most_bytes=10))).text == TEXTS[0]
     counts = Counts()
     parquet.write_table(table([None, "", "x"]), tmp_path / "some.parquet")
