@@ -3,6 +3,6 @@
 from .base import END_OF_TEXT as END_OF_TEXT
 from .base import ByteTokenizer as ByteTokenizer
 from .base import Tokenizer as Tokenizer
-from .check import refuse_another as refuse_another
+from .base import refuse_another as refuse_another
 from .choose import get_tokenizer as get_tokenizer
 from .choose import is_at_hand as is_at_hand

@@ -82,6 +82,15 @@ class Tokenizer(ABC):
         return {"name": self.name, **sizes, "identity": self.identity}
 
 
+def refuse_another(tokenizer: Tokenizer, identity: str, what: str) -> None:
+    """Raise InputError where `what` was made with a tokenizer of another identity."""
+    if identity != tokenizer.identity:
+        raise InputError(
+            f"{what} was made with another tokenizer than the {tokenizer.name} that is here (identity {identity[:12]}, "
+            f"here {tokenizer.identity[:12]}): put that one back, or start a study of another name"
+        )
+
+
 class ByteTokenizer(Tokenizer):
     name = BYTES
     vocab_size = LEAST
