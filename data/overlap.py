@@ -12,7 +12,6 @@ for 200 MB against 6 MB held out; of cl100k_base 39 million tokens for as many (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -26,14 +25,6 @@ STRETCH = 1 << 20  # tokens of a region compared at a time
 SPARSE = 32  # places of the table for each block: one position in so many is looked up in vain
 
 Regions = list[tuple[int, int]]  # first and last + 1 of stretches, ascending, none touching another
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What stays of a held-out document: tokens[start:stop]."""
-
-    start: int
-    stop: int
 
 
 def shared_tokens(
@@ -65,17 +56,18 @@ def shared_tokens(
     return shared
 
 
-def remaining(shared: np.ndarray, starts: np.ndarray, passage: int) -> Iterator[Piece]:
-    """What is left of the documents tokens[starts[i] : starts[i + 1] - 1] (end-of-text follows each) without the shared
-    tokens: a document without any as it is, of the others the pieces of at least `passage` tokens."""
+def remaining(shared: np.ndarray, starts: np.ndarray, passage: int) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of what is left of the documents tokens[starts[i] : starts[i + 1] - 1] (end-of-text follows
+    each) without the shared tokens: a document without any as it is, of the others the pieces of at least `passage`
+    tokens."""
     for start, stop in zip(starts[:-1].tolist(), (starts[1:] - 1).tolist(), strict=True):
         cut = shared[start:stop]
         if not cut.any():
-            yield Piece(start, stop)
+            yield start, stop
             continue
         for first, last in runs(~cut):
             if last - first >= passage:
-                yield Piece(start + first, start + last)
+                yield start + first, start + last
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:

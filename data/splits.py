@@ -121,8 +121,8 @@ def _without(
     """Write the files of `stem` without the tokens that are `cut`; their entry."""
     writer = SplitWriter(work.files, stem, tokenizer.dtype, shard_tokens)
     try:
-        for piece in remaining(cut, open_index(work.drawn, [stem]), tokenizer.passage_tokens):
-            ids = np.append(tokens[piece.start : piece.stop], np.asarray(tokenizer.eot_id, tokens.dtype))
+        for start, stop in remaining(cut, open_index(work.drawn, [stem]), tokenizer.passage_tokens):
+            ids = np.append(tokens[start:stop], np.asarray(tokenizer.eot_id, tokens.dtype))
             writer.append(Block(ids, np.array([len(ids)]), int(tokenizer.n_bytes[ids].sum())))
         return writer.close()
     finally:

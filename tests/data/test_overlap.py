@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data import overlap
-from data.overlap import Piece, remaining, runs, shared_tokens
+from data.overlap import remaining, runs, shared_tokens
 from data.shards import ShardedTokens
 
 PASSAGE, END = 16, 9
@@ -65,8 +65,8 @@ def test_pieces_that_remain():
     shared[8:20] = shared[36:39] = True  # documents: [0, 30), [30, 34), [34, 40), each with its end-of-text
     assert runs(shared) == [(8, 20), (36, 39)]
     starts = np.array([0, 30, 34, 40])
-    assert list(remaining(shared, starts, 4)) == [Piece(0, 8), Piece(20, 29), Piece(30, 33)]
-    assert list(remaining(shared, starts, 16)) == [Piece(30, 33)]  # a document without a shared passage stays
+    assert list(remaining(shared, starts, 4)) == [(0, 8), (20, 29), (30, 33)]
+    assert list(remaining(shared, starts, 16)) == [(30, 33)]  # a document without a shared passage stays
 
 
 def test_nothing_to_compare():
