@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from arch.errors import InputError
-from data.clean.steps import Cleaned, clean
+from data.clean.near import find_near_duplicates
+from data.clean.steps import Cleaned, similarity_of
 from data.files import hash_of
 from data.settings import CorpusSettings, Stream
 from data.source_record import FileTexts
@@ -146,6 +147,7 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
     name."""
     if not settings.clean:
         return Cleaned()
+    (step,) = settings.clean  # there is one kind of them, and none is named twice
     counts, total = Counts(), bytes_to_read(settings)
 
     def texts() -> Iterator[Document]:
@@ -158,7 +160,7 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
         if progress is not None:
             progress(counts.read_bytes if total is None else min(counts.read_bytes, total), total, message)
 
-    return clean(settings.clean, texts, temporary, report)
+    return find_near_duplicates(texts, similarity_of(step), temporary, report)
 
 
 def bytes_to_read(settings: CorpusSettings, guess: bool = False) -> int | None:

@@ -17,9 +17,8 @@ import hashlib
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from arch.amounts import counted
 from arch.errors import InputError
 from data.clean.minhash import Bands, bands_for
 from data.clean.ngrams import ngram_hashes, word_hashes
+from data.clean.steps import Cleaned
 
 WORDS = 5  # of an n-gram
 DIGEST = 16  # bytes of BLAKE2b of a document's UTF-8 text
@@ -39,28 +39,19 @@ Texts = Callable[[], Iterable[tuple[str, str]]]  # (doc_id, text), the same at e
 Report = Callable[[str], None]
 
 
-@dataclass
-class NearDuplicates:
-    """dropped: digests of the documents to leave out; entry: the step's part of manifest["cleaning"]."""
-
-    dropped: set[bytes]
-    entry: dict[str, Any]
-
-
 def digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST).digest()
 
 
 def find_near_duplicates(
-    texts: Texts, similarity: float, temporary: Path, progress: Report | None = None
-) -> NearDuplicates:
+    texts: Texts, similarity: float, temporary: Path, say: Report = lambda message: None
+) -> Cleaned:
     """The documents of `texts` that are nearly alike another; `temporary` is a folder for a file without a name.
     Equal documents count once, by the first of their ids.
 
     Raises InputError where the second reading differs from the first.
     """
     assert 0 < similarity <= 1
-    say = progress or (lambda message: None)
     bands = bands_for(similarity)
     seen = _read_all(texts, bands, say)
     buckets = _buckets(seen, bands.n_bands)
@@ -162,7 +153,7 @@ def _read_sets(texts: Texts, seen: _Seen, wanted: np.ndarray, file: IO[bytes], s
     return sets
 
 
-def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say: Report) -> NearDuplicates:
+def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say: Report) -> Cleaned:
     stay = dict[int, list[int]]()  # the documents that stay, by bucket
     dropped = list[tuple[int, int, float]]()  # document, the one it is like, their similarity
     compared = cut_short = 0
@@ -197,7 +188,7 @@ def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say
             for i, rival, similar in dropped[:EXAMPLES]
         ],
     }
-    return NearDuplicates({seen.digest(i) for i, _, _ in dropped}, entry)
+    return Cleaned({seen.digest(i) for i, _, _ in dropped}, [entry])
 
 
 def _could(first: int, second: int, similarity: float) -> bool:

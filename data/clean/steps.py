@@ -8,15 +8,11 @@ A similarity is Jaccard's, of the documents' 5-grams of words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.errors import InputError, nearest
-
-if TYPE_CHECKING:
-    from data.clean.near import Texts
 
 NAMES = ("near_duplicates",)
 SIMILARITY = 0.8
@@ -50,18 +46,3 @@ def check_steps(steps: Sequence[str]) -> None:
     names = [step.partition(":")[0] for step in steps if similarity_of(step)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"corpus.clean: names {sorted(twice)[0]} twice")
-
-
-def clean(
-    steps: Sequence[str], texts: Texts, temporary: Path, progress: Callable[[str], None] | None = None
-) -> Cleaned:
-    """What the steps leave out of `texts` (called several times; the same each time); `temporary` is a folder for files
-    of no name. Raises InputError where the text changes meanwhile."""
-    from data.clean.near import find_near_duplicates
-
-    cleaned = Cleaned()
-    for step in steps:
-        near = find_near_duplicates(texts, similarity_of(step), temporary, progress)
-        cleaned.dropped |= near.dropped
-        cleaned.entries.append(near.entry)
-    return cleaned

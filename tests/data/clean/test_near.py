@@ -63,10 +63,10 @@ def test_what_is_dropped_is_what_pairs_by_hand_drop(documents, similarity, tmp_p
     digests = {doc_id: digest_of(text.encode()) for doc_id, text in documents}
     actual = find_near_duplicates(lambda: documents, similarity, tmp_path)
     assert actual.dropped == {digests[doc_id] for doc_id in expected}
-    assert actual.entry["dropped"] == len(expected) >= (1 if similarity == 1.0 else 15)
+    assert actual.entries[0]["dropped"] == len(expected) >= (1 if similarity == 1.0 else 15)
     reverse = find_near_duplicates(lambda: documents[::-1], similarity, tmp_path)
-    assert reverse.dropped == actual.dropped and reverse.entry == actual.entry
-    for example in actual.entry["examples"]:
+    assert reverse.dropped == actual.dropped and reverse.entries[0] == actual.entries[0]
+    for example in actual.entries[0]["examples"]:
         texts = dict(documents)
         dropped, like = grams(texts[example["document"]]), grams(texts[example["like"]])
         assert example["similarity"] == round(len(dropped & like) / len(dropped | like), 4)
@@ -81,17 +81,17 @@ def test_of_a_chain_every_other_document_stays_and_equal_ones_count_once(tmp_pat
     chain += [("7", chain[0][1]), ("6", "alone")]
     assert by_hand(chain, 0.6) == {"1", "3"}
     result = find_near_duplicates(lambda: chain, 0.6, tmp_path)
-    assert result.dropped == {digest_of(chain[i][1].encode()) for i in (1, 3)} and result.entry["documents"] == 6
+    assert result.dropped == {digest_of(chain[i][1].encode()) for i in (1, 3)} and result.entries[0]["documents"] == 6
 
 
 def test_a_document_with_too_many_candidates_stays_and_is_counted(monkeypatch, tmp_path):
     common = " ".join(f"c{i}" for i in range(60))
     documents = [(f"{i:02d}", f"{common} " + " ".join(f"u{i}x{j}" for j in range(20))) for i in range(30)]
     documents += [("99", documents[29][1] + " end")]
-    assert find_near_duplicates(lambda: documents, 0.8, tmp_path).entry["cut_short"] == 0
+    assert find_near_duplicates(lambda: documents, 0.8, tmp_path).entries[0]["cut_short"] == 0
     monkeypatch.setattr(near, "MOST_COMPARED", 3)
     result = find_near_duplicates(lambda: documents, 0.8, tmp_path)
-    assert result.entry["cut_short"] > 0 and not result.dropped
+    assert result.entries[0]["cut_short"] > 0 and not result.dropped
 
 
 def test_text_that_changes_between_its_readings_is_refused(tmp_path):
