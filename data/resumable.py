@@ -35,7 +35,7 @@ class Unfinished:
     def begin(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """What `note` noted last for work of this key; None, with both folders empty, where there is none."""
         self._key = key
-        noted = self._noted()
+        noted = self.noted()
         if noted is None or noted["key"] != key or not (self.files.is_dir() and self.drawn.is_dir()):
             self.begin_anew()
             return None
@@ -52,11 +52,8 @@ class Unfinished:
         """Everything that `state` describes is on disk."""
         write_json(self.folder / JOURNAL, {"key": self._key, "state": state}, kind="corpus-journal")
 
-    @property
-    def is_begun(self) -> bool:
-        return self._noted() is not None
-
-    def _noted(self) -> dict[str, Any] | None:
+    def noted(self) -> dict[str, Any] | None:
+        """The journal; None where nothing was noted, or it cannot be read."""
         try:
             journal = read_json(self.folder / JOURNAL)
             return journal if isinstance(journal, dict) and journal.keys() == {"key", "state"} else None
@@ -87,7 +84,7 @@ def unfinished(path: Path, waits: Callable[[], None]) -> Iterator[Unfinished]:
         shutil.rmtree(work.folder, ignore_errors=True)
         raise
     except BaseException:
-        if not work.is_begun:
+        if work.noted() is None:
             shutil.rmtree(work.folder, ignore_errors=True)
         raise
     else:
