@@ -30,25 +30,11 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The files by name; the same bytes at every call, on every machine."""
-    return {} if isinstance(tokenizer, Ids) else tokenizer.files() | dict(_files(_Kept(tokenizer)))
-
-
-class _Kept:
-    """A tokenizer as a key: equal to another of its identity."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
-    def __hash__(self) -> int:
-        return hash(self.tokenizer.identity)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and other.tokenizer.identity == self.tokenizer.identity
+    return {} if isinstance(tokenizer, Ids) else tokenizer.files() | dict(_files(tokenizer))
 
 
 @lru_cache(maxsize=4)
-def _files(kept: _Kept) -> Mapping[str, bytes]:
-    tokenizer = kept.tokenizer
+def _files(tokenizer: Tokenizer) -> Mapping[str, bytes]:
     if isinstance(tokenizer, JsonTokenizer):
         return {JSON_NAME: json_bytes(tokenizer.content), CONFIG: json_bytes(_config(tokenizer.end))}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
