@@ -20,12 +20,11 @@ n^(1/zipf) facts for the first time, and so much, in facts, is the excess entrop
 
 **Above it.** Who knows the facts of the keys in a set S loses ln 16 FACT nats a word for each key outside it, times its
 probability. With the n most frequent keys that is ~ n^-(zipf - 1); with all keys of n words that were read, as Hutter
-("Learning curve theory", 2021) has it, sum p (1 - p)^n ~ n^-(1 - 1/zipf): `excess_loss` sums it.
+("Learning curve theory", 2021) has it, sum p (1 - p)^n ~ n^-(1 - 1/zipf).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +39,6 @@ FACTS = 16  # different letters of facts
 ENDS = 256  # words of a document, in the mean
 STEP_BITS = 10  # r is a multiple of 2^-10
 DRAWN = 4096  # letters drawn at a time
-LONGEST = 24  # distinct keys of `excess_loss`
 
 
 @dataclass(frozen=True)
@@ -67,22 +65,6 @@ class PowerLaw:
     @property
     def bytes_per_word(self) -> float:
         return 1 / (1 - self.follow / (1 << STEP_BITS)) + FACT
-
-    def excess_loss(self, n_words: float) -> float:
-        """Nats per word that who has read `n_words` words, and remembers every fact, lacks in the mean: FACT ln 16
-        sum p (1 - p)^n over all keys, here e^(-pn) for (1 - p)^n. Keys of the same letters in another order are equally
-        probable; keys longer than LONGEST letters count as unread."""
-        r = self.follow / (1 << STEP_BITS)
-        log_q = np.log(np.array(ODDS) / sum(ODDS))
-        log_factorial = np.array([math.lgamma(n + 1) for n in range(LONGEST + 1)])
-        unread = r**LONGEST
-        for length in range(1, LONGEST + 1):
-            counts = np.array([c for c in np.ndindex(*(length + 1,) * 3) if sum(c) <= length])
-            counts = np.column_stack([counts, length - counts.sum(1)])
-            log_ways = log_factorial[length] - log_factorial[counts].sum(1)
-            log_p = counts @ log_q + (length - 1) * math.log(r) + math.log(1 - r)
-            unread += float(np.exp(log_ways + log_p - n_words * np.exp(log_p)).sum())
-        return FACT * math.log(FACTS) * unread
 
     @property
     def rate(self) -> EntropyRate:
