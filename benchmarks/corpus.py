@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 def bench(settings: CorpusSettings, folder: Path) -> None:
     """Print a line for each slice, their median, and the whole. Raises InputError where there is no such tokenizer."""
     own = settings.tokenizer.startswith(TRAINED)
-    tokenizer = trained(settings, None) if own else get_tokenizer(settings.tokenizer)
+    tokenizer = trained(settings) if own else get_tokenizer(settings.tokenizer)
     if not isinstance(tokenizer, RankTokenizer):
         raise InputError(
             f"--tokenizer: {settings.tokenizer} is no tokenizer of tiktoken; name one of its encodings, or bpe:V"

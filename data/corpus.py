@@ -46,8 +46,8 @@ from data.settings import Augmentation, CorpusSettings, identity_of, shown_sourc
 from data.shards import Tokens, open_index, open_split, stem_of
 from data.source_record import RECORD, differing, is_touched, write_record
 from data.sources.reading import check_source, versions_of
-from data.splits import SPLITS, Progress, cut_shared, write_splits
-from data.splitting import cleaned_of, read_again
+from data.splits import SPLITS, cut_shared, write_splits
+from data.splitting import Progress, cleaned_of, read_again, silent
 from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand, refuse_another
 from data.tokenizer.json_file import JSON_FILES
 from data.tokenizer.ranks import RANKS
@@ -172,7 +172,7 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
 def prepare(
     settings: CorpusSettings,
     directory: Path | str,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     shard_tokens: int = SHARD_TOKENS,
     text: bool = True,
 ) -> Corpus:
@@ -187,11 +187,10 @@ def prepare(
     directory = Path(directory)
 
     def waits() -> None:
-        if progress is not None:
-            progress(0, None, f"waiting for another process that makes {directory}")
+        progress(0, None, f"waiting for another process that makes {directory}")
 
     if settings.labelled:
-        return LabelledCorpus(make_set(settings.labelled, directory, progress or (lambda *_: None), waits))
+        return LabelledCorpus(make_set(settings.labelled, directory, progress, waits))
     bundled = _bundled(settings, directory)
     if bundled is not None and not text:
         return bundled
@@ -232,9 +231,8 @@ def prepare(
         manifest |= describe_splits(settings, written)
 
         def compared(n_tokens: int) -> None:
-            if progress is not None:
-                message = f"{n_tokens:,} training tokens compared with the held-out text"
-                progress(reading.read_bytes, reading.read_bytes, message)
+            message = f"{n_tokens:,} training tokens compared with the held-out text"
+            progress(reading.read_bytes, reading.read_bytes, message)
 
         names, drawn = [stream.name for stream in settings.streams], manifest["splits"]["validation"]["bytes"]
         cuts = cut_shared(work, tokenizer, names, written, shard_tokens, compared)

@@ -32,7 +32,7 @@ def shared_tokens(
     held_out: np.ndarray,
     eot_id: int,
     passage: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda n_tokens: None,
 ) -> np.ndarray:
     """bool [len(held_out)]: the tokens that lie in a passage, within one document, that `train` holds too.
 
@@ -134,7 +134,7 @@ def _stretches(held_out: np.ndarray, half: int) -> Iterator[tuple[int, np.ndarra
 
 
 def _meetings(
-    train: Tokens, blocks: np.ndarray, half: int, progress: Callable[[int], None] | None
+    train: Tokens, blocks: np.ndarray, half: int, progress: Callable[[int], None]
 ) -> tuple[Regions, np.ndarray]:
     """The regions of `train` around blocks with one of these hashes, and the (sorted) hashes met."""
     bits = max(18, (SPARSE * len(blocks) - 1).bit_length())
@@ -155,7 +155,7 @@ def _meetings(
             if regions and place[0] <= regions[-1][1]:
                 place = (regions.pop()[0], place[1])
             regions.append(place)
-        if progress is not None and start // BLOCK % 64 == 0:
+        if start // BLOCK % 64 == 0:
             progress(start)
     return regions, blocks[met]
 

@@ -22,7 +22,7 @@ from data.resumable import Unfinished
 from data.settings import CorpusSettings
 from data.shards import open_index, open_split, stem_of
 from data.split_writer import SplitWriter
-from data.splitting import Progress, Reading, bytes_to_read, thresholds
+from data.splitting import Progress, Reading, bytes_to_read, silent, thresholds
 from data.tokenizer import Tokenizer
 from data.writing import SPLITS, Written, write_streams
 
@@ -32,7 +32,7 @@ def write_splits(
     tokenizer: Tokenizer,
     work: Unfinished,
     shard_tokens: int,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     dropped: Collection[bytes] = (),
 ) -> tuple[Reading, list[Written]]:
     """Stream every document into its split, at least one of each stream into each: training text into `work.files`,
@@ -83,7 +83,7 @@ def cut_shared(
     names: list[str],
     written: list[Written],
     shard_tokens: int,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], None],
 ) -> list[dict[str, int]]:
     """Put into `work.files` the held-out text of `work.drawn` without what the training split holds too, and correct
     its entries of `written`, whose streams are called `names`. What is drawn stays, so that this can be done again.

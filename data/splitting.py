@@ -31,6 +31,10 @@ EXPANSION = 4  # bytes of text a compressed one: 2.6 to 4.0 measured with gzip, 
 Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
 
 
+def silent(done: int, total: int | None, message: str) -> None:
+    """A Progress that nobody is shown."""
+
+
 class Drawn(NamedTuple):
     """A document: its text, its length in UTF-8, and its draw."""
 
@@ -142,7 +146,7 @@ def read_again(settings: CorpusSettings, temporary: Path) -> Reading:
     return reading
 
 
-def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | None = None) -> Cleaned:
+def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress = silent) -> Cleaned:
     """What the steps of `corpus.clean` leave out, of all streams together; `temporary` is a folder for files of no
     name."""
     if not settings.clean:
@@ -157,8 +161,7 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
                 yield Document(f"{stream.name}/{doc_id}" if stream.name else doc_id, text)
 
     def report(message: str) -> None:
-        if progress is not None:
-            progress(counts.read_bytes if total is None else min(counts.read_bytes, total), total, message)
+        progress(counts.read_bytes if total is None else min(counts.read_bytes, total), total, message)
 
     return find_near_duplicates(texts, similarity_of(step), temporary, report)
 

@@ -14,24 +14,23 @@ from collections.abc import Collection, Iterator
 from arch.amounts import counted
 from arch.errors import InputError
 from data.settings import CorpusSettings
-from data.splitting import DRAWS, Drawn, Progress, Reading, Smallest
+from data.splitting import DRAWS, Drawn, Progress, Reading, Smallest, silent
 from data.tokenizer.ranks import RankTokenizer
 from data.tokenizer.training import sample_bytes, train_tokenizer
 
 MOST_BYTES_PER_TOKEN = 8  # of held-out text, before there is a tokenizer to count with
 
 
-def trained(settings: CorpusSettings, progress: Progress | None, dropped: Collection[bytes] = ()) -> RankTokenizer:
+def trained(settings: CorpusSettings, progress: Progress = silent, dropped: Collection[bytes] = ()) -> RankTokenizer:
     """The tokenizer `bpe:V` of `settings`, trained on its text. Raises InputError as train_tokenizer does."""
     texts = sample(settings, sample_bytes(settings.tokenizer), progress, dropped)
-    if progress is not None:
-        n_bytes = sum(len(text.encode()) for text in texts)
-        progress(0, None, f"training {settings.tokenizer} on {n_bytes / 1e6:,.1f} MB of the training text")
+    n_bytes = sum(len(text.encode()) for text in texts)
+    progress(0, None, f"training {settings.tokenizer} on {n_bytes / 1e6:,.1f} MB of the training text")
     return train_tokenizer(settings.tokenizer, texts)
 
 
 def sample(
-    settings: CorpusSettings, most_bytes: int, progress: Progress | None = None, dropped: Collection[bytes] = ()
+    settings: CorpusSettings, most_bytes: int, progress: Progress = silent, dropped: Collection[bytes] = ()
 ) -> list[str]:
     """Documents of the training text with at most `most_bytes` in all, of a mixture's sources in proportion to their
     weights, by their draws; the last one of each is cut. Reads the text once and keeps no more of it than that.
@@ -46,10 +45,8 @@ def sample(
             kept[number].add(document, held_out)
             if lowest[number].wanted and document.draw < lowest[number].bound:
                 lowest[number].add(document.draw, document.n_bytes)
-        if progress is not None:
-            progress(
-                reading.read_bytes, None, f"{counted(reading.n_documents, 'document')} looked at to train the tokenizer"
-            )
+        message = f"{counted(reading.n_documents, 'document')} looked at to train the tokenizer"
+        progress(reading.read_bytes, None, message)
     texts = list[str]()
     for seen, largest, smallest in zip(reading.seen, kept, lowest, strict=True):
         held = smallest.last_of(min(smallest.wanted, largest.total // 2))

@@ -111,7 +111,7 @@ def write_streams(
     shard_tokens: int,
     below: list[int],
     key: dict[str, Any],
-    progress: Progress | None,
+    progress: Progress,
     total: int | None,
 ) -> tuple[Reading, list[Written]]:
     """Both splits of all streams, training text in work.files and held-out text in work.drawn, where documents with a
@@ -133,7 +133,7 @@ def _write_from(
     work: Unfinished,
     shard_tokens: int,
     below: list[int],
-    progress: Progress | None,
+    progress: Progress,
     total: int | None,
 ) -> tuple[Reading, list[Written]]:
     def encode(item: Item) -> dict[str, Block]:
@@ -194,7 +194,7 @@ def _place(reading: Reading) -> tuple[int, int | None]:
 class Pace:
     """Tells how far the work is, how fast it goes, and how long it will take."""
 
-    def __init__(self, progress: Progress | None, total: int | None) -> None:
+    def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress, self._total = progress, total
         self._began, self._first = time.monotonic(), 0
 
@@ -204,8 +204,6 @@ class Pace:
         self._say(item, f"{counted(item.n_read, 'document')} tokenised before a stop")
 
     def report(self, item: Item, tokens: int) -> None:
-        if self._progress is None:
-            return
         rate = (item.read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)
         message = f"{counted(item.n_read, 'document')}, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
         if (total := self._total_of(item)) is not None and rate > 0:
@@ -213,9 +211,8 @@ class Pace:
         self._say(item, message)
 
     def _say(self, item: Item, message: str) -> None:
-        if self._progress is not None:
-            total = self._total_of(item)
-            self._progress(item.read_bytes if total is None else min(item.read_bytes, total), total, message)
+        total = self._total_of(item)
+        self._progress(item.read_bytes if total is None else min(item.read_bytes, total), total, message)
 
     def _total_of(self, item: Item) -> int | None:
         return item.likely_bytes if self._total is None else self._total

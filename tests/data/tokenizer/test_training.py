@@ -111,7 +111,7 @@ def test_held_out_documents_of_uneven_length_are_in_no_sample(tmp_path: Path) ->
         settings = CorpusSettings(
             source=str(folder), tokenizer="bpe:420", validation_fraction=None, validation_tokens=3000, seed=seed
         )
-        (bound,) = thresholds(settings, trained(settings, None))
+        (bound,) = thresholds(settings, trained(settings))
         documents = [document for batch in Reading(settings).batches() for document in batch.documents]
         held_out = {document.text for document in documents if document.draw < bound}
         sampled = sample(settings, 10**9)
