@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective
 from analysis.report.summary import points_text, reasons_of
 from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
 
 from .fit_view import interval_cell
-
-if TYPE_CHECKING:
-    from analysis.fits.approaches import Fits
 
 # What a parameter means, where its name does not say it.
 MEANINGS = {
@@ -24,11 +19,6 @@ MEANINGS = {
     "gamma": "L - E = (A / N^alpha + B / D^beta)^gamma",
     "L_exponent": "L_opt ~ C^this",
 }
-
-
-def details_text(fits: Fits) -> list[str]:
-    """Every law."""
-    return [*map(result_text, fits.results)]
 
 
 def result_text(result: Fit) -> str:

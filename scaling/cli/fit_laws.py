@@ -185,14 +185,16 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
             from analysis.report.comparison import comparison_section
             from analysis.report.section import terminal
 
-            from .fit_details import details_text
+            from .fit_details import result_text
 
-            parts += [*all_text(source.reading, fits, options.at), *details_text(fits)]
+            parts += [*all_text(source.reading, fits, options.at), *map(result_text, fits.results)]
             parts += [terminal(comparison_section(comparison, options.level)) for comparison in compared or ()]
         else:
             parts += summary_text(source.reading, fits, options.at, compared or ())
         print("\n\n".join(part for part in parts if part))
-    write_results(output.save, output_json)
+    if output.save is not None:
+        write_option_file("--save", output.save, json.dumps(output_json, indent=1, allow_nan=False) + "\n")
+        notify(f"saved: {output.save}")
     if output.plot is not None and page is not None:
         write_option_file("--plot", output.plot, page.html)
         notify(f"written: {output.plot}")
@@ -257,10 +259,3 @@ def _fitted(source: Source, approaches: Sequence[str], options: Options) -> Fits
         runs = runs_of_study(source.study, groups, curves, ends_alone)
     with Passing(sys.stderr) as passing:
         return fit_groups(runs, approaches, options, Progress([*approaches, CHECKS] * len(groups), passing))
-
-
-def write_results(path: Path | None, results: Mapping[str, Any]) -> None:
-    """What --json prints, to a file; nothing without one."""
-    if path is not None:
-        write_option_file("--save", path, json.dumps(dict(results), indent=1, allow_nan=False) + "\n")
-        print(f"saved: {path}", file=sys.stderr)
