@@ -122,7 +122,7 @@ def _trainings(
     for number, group in sorted(alone.items()):
         sizes = {need.run.run_id: need.world_size for need in group if need.world_size}
         # A failed trunk ends its element: alone in it, it takes no other trunk's branches and evaluations with it.
-        together_s = 0.0 if number else None
+        together_s = 0.0 if number else estimator.profile.pack_minutes * 60.0
         arrays = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes, together_s)
         trunks = [replace(job, name=f"train-{i}") for i, job in enumerate(arrays, sum(not job.after for job in jobs))]
         jobs += trunks
@@ -161,19 +161,16 @@ def train_arrays(
     study: StudySpec,
     estimator: ResourceEstimator,
     max_array_size: int,
-    world_sizes: Mapping[str, int | None] | None = None,
-    together_s: float | None = None,
+    world_sizes: Mapping[str, int],
+    together_s: float,
 ) -> list[ArrayJob]:
     """Arrays of training elements, the longest first; runs of expected minutes share an element. world_sizes: the
-    processes of runs that continue states of so many. together_s: the expected seconds of a shared element, else the
-    profile's pack_minutes."""
-    if together_s is None:
-        together_s = estimator.profile.pack_minutes * 60.0
+    processes of runs that continue states of so many. together_s: the expected seconds of a shared element."""
     shapes: dict[object, list[Piece]] = {}
     estimates: dict[object, ResourceEstimate] = {}  # the same of every seed
     start = START_S[device_of(estimator.profile).unit]
     for run in runs:
-        world = (world_sizes or {}).get(run.run_id)
+        world = world_sizes.get(run.run_id)
         kind = run.kind, run.trained_steps, world
         if kind not in estimates:
             estimates[kind] = estimator.train(run, study.jobs.resources_of(run.arch, run.size), world)
