@@ -68,7 +68,7 @@ def expected_time(
     start_s = start_of(device, processes)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
     alone, gained, basis = dict[str, float](), dict[str, float](), Counter[str]()
-    crowd = min(parallel, len(todo)) * processes / _devices()
+    crowd = min(parallel, len(todo)) * processes / (len(visible_gpus()) or len(visible_cores()))
     for run, rundir in todo:
         begun = rundir.last_row() if _is_its_own(rundir, run) else None
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
@@ -110,11 +110,6 @@ def _is_its_own(rundir: RunDir, run: RunSpec) -> bool:
     except InputError:
         return False
     return True
-
-
-def _devices() -> int:
-    """GPUs that this process may see, or else cores that it may use."""
-    return len(visible_gpus()) or len(visible_cores())
 
 
 def this_machine(processes: int) -> Cluster:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from arch.amounts import counted
@@ -99,8 +100,10 @@ class ResourceEstimator:
         elif memory is None and profile.gpus_per_node:
             memory, why = self._gpu_share(1), "its GPU's share of the node's memory"
         elif memory is None:
-            needed = _modelled(run, micro_batch_tokens=batch, zero_stage=0, precision="fp32")
-            memory, why = _gib((needed or 0.0) + 2 * PROCESS_BYTES), "at most what training needs for the same rows"
+            needed = 0.0
+            with suppress(InputError):  # else the costs of a plugin's architecture are not known
+                needed = training_memory(cfg, micro_batch_tokens=batch, zero_stage=0, precision="fp32")["total"]
+            memory, why = _gib(needed + 2 * PROCESS_BYTES), "at most what training needs for the same rows"
         cpus = self._cpus(run, 1, asked)
         reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
         reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
@@ -340,13 +343,6 @@ def _half_micro_batch(run: RunSpec) -> RunSpec | None:
     rows = (run.training.micro_batch_tokens or 0) // run.context_length // 2
     changes = {"micro_batch_tokens": rows * run.context_length}
     return run.model_copy(update={"training": run.training.model_copy(update=changes)}) if rows else None
-
-
-def _modelled(run: RunSpec, **settings: object) -> float | None:
-    try:
-        return float(training_memory(run.config, **settings)["total"])  # type: ignore[arg-type]
-    except InputError:
-        return None
 
 
 def _tasks(known: Mapping[str, float], tokens: Mapping[str, float | None]) -> str:

@@ -28,14 +28,16 @@ def look(submitted: Sequence[Submission]) -> list[Element]:
 
 def active_items(submitted: Sequence[Submission], elements: Iterable[Element], kind: str) -> set[str]:
     """The items (runs; RUN or RUN/STEP of evaluations) of the elements of a kind that wait or run."""
-    here = [entry for entry in queue_entries(submitted, elements) if entry.job.kind == kind and entry.element.active]
-    return {item for entry in here for item in items(entry)}
+    return {item for entry in _active(submitted, elements, kind) for item in items(entry)}
 
 
 def active_jobs(submitted: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[str]:
     """Ids of the jobs of a kind that wait or run."""
-    here = [entry for entry in queue_entries(submitted, elements) if entry.job.kind == kind and entry.element.active]
-    return list(dict.fromkeys(entry.element.job_id for entry in here))
+    return list(dict.fromkeys(entry.element.job_id for entry in _active(submitted, elements, kind)))
+
+
+def _active(submitted: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[QueueEntry]:
+    return [entry for entry in queue_entries(submitted, elements) if entry.job.kind == kind and entry.element.active]
 
 
 def job_rows(submitted: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
