@@ -32,6 +32,7 @@ from .types import Arch, Parallel, Plugins, Section, Seed, Share, Size
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype"}
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
+LATER = ("checked", "sequence_processes", "tracking", "round", "role", "rules")  # of a record: not at their defaults
 GONE_INTO_OTHERS = ("max_tokens", "branches", *LAW_KEYS, *BATCH_KEYS)  # fields of training
 
 
@@ -114,12 +115,7 @@ class RunSpec(Section):
         """The record of a run names a role and a round only where it is a forecast's, rules and trackers only where it
         has some, and only where this was asked for that its architecture was not checked or processes read parts of
         sequences."""
-        usual = {"checked"} if self.checked else set()
-        usual |= set() if self.sequence_processes > 1 else {"sequence_processes"}
-        usual |= set() if self.tracking else {"tracking"}
-        usual |= set() if self.round else {"round"}
-        usual |= set() if self.is_forecast else {"role"}
-        usual |= set() if self.rules else {"rules"}
+        usual = {name for name in LATER if getattr(self, name) == RunSpec.model_fields[name].default}
         return {key: value for key, value in dump(self).items() if key not in usual}
 
     @property
