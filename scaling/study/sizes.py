@@ -83,16 +83,18 @@ class Rung:
     def config(self, arch: str, name: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
         """Matched with all that the `file` gives the model but its shape; a shape that it gives, and `changes`, change
         what was matched. Raises InputError where there is no size close to the target, naming the nearest."""
-        cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
         # all of the file again: an option that it gives the value that would follow from others is not to follow these
-        return cfg.replace(**{**file, **changes})
+        return self._matched(arch, file).replace(**{**file, **changes})
+
+    def _matched(self, arch: str, file: Mapping[str, Any]) -> ModelConfig:
+        """Matched to the target, with what the `file` gives beside a shape."""
+        return rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
 
     def off_target(self, arch: str, file: Mapping[str, Any], n_params: int) -> list[str]:
         """A line where a model of so many non-embedding parameters is no longer close to the rung's."""
         planned = self.target
         if self.ladder.match == "flops":
-            cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
-            planned = count_params(cfg).non_embedding
+            planned = count_params(self._matched(arch, file)).non_embedding
         if abs(off := n_params / planned - 1) <= limit_at(arch, self.target):
             return []
         return [
