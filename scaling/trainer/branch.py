@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 from data.files import write_json
 
 from ..rundir.directory import RunDir
 from ..rundir.saved import Saved, read_saved
-from .state import state_path
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -23,20 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """The state after `step` of the run `trunk`, with the hashes of its spec and of the state's files; states: the
-    folder of the trunk's states."""
+    """The state after `step` of the run `trunk`, with the hashes of its spec and of the state's files."""
 
     trunk: str
     step: int
     spec_hash: str
     state_sha256: str
-    states: Path
 
     def __str__(self) -> str:
         return f"{self.trunk} after step {self.step}"
-
-    def recorded(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "states"}
 
 
 def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
@@ -56,7 +49,7 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
             f"{trunk.path} was trained on the corpus {planned}, its branch {run.run_id} is to be "
             f"on {corpus.fingerprint}: remove it and train it again"
         )
-    path = state_path(trunk.path / "state", step)
+    path = trunk.state(step)
     manifest = read_saved(path)
     if manifest is None and (why := trunk.weights_elsewhere):
         raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
@@ -68,8 +61,6 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
         )
     Saved(path, manifest).held()
     files = json.dumps(manifest["files"], sort_keys=True)
-    origin = Origin(
-        run.trunk, step, trunk_run.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"
-    )
-    write_json(rundir.run_json, rundir.record() | {"origin": origin.recorded()}, kind="origin")
+    origin = Origin(run.trunk, step, trunk_run.spec_hash, hashlib.sha256(files.encode()).hexdigest())
+    write_json(rundir.run_json, rundir.record() | {"origin": asdict(origin)}, kind="origin")
     return origin

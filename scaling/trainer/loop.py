@@ -274,7 +274,7 @@ class Trainer:
             state.load_state(self.engine, folder, step)
         elif origin is not None:
             step = origin.step
-            state.load_state(self.engine, origin.states, step)
+            state.load_state(self.engine, self.rundir.path.parent / origin.trunk / "state", step)
             self._say(f"begins from {origin}")
         self.stepper.forget()
         self.n_skipped = int(self.engine.skipped[0])
