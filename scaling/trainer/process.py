@@ -38,14 +38,9 @@ STARTED = time.perf_counter()
 PR_SET_PDEATHSIG = 1
 
 
-def main(
-    arguments: list[str] | None = None,
-    attempt: Attempt | None = None,
-    stop: StopRequest | None = None,
-    started: float | None = None,
-) -> int:
+def main(arguments: list[str] | None = None, attempt: Attempt | None = None, stop: StopRequest | None = None) -> int:
     """Make all steps of `steps`, without turns of other runs; returns the exit code."""
-    return finish(steps(arguments, attempt, stop, started))
+    return finish(steps(arguments, attempt, stop))
 
 
 def steps(

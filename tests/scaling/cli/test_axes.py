@@ -32,7 +32,7 @@ fit: {smoothing_tokens: 512, grid_points: 10}
 TRAIN = """
 import sys, time
 from scaling.trainer import process
-codes = [process.main([run], started=time.perf_counter()) for run in sys.argv[1:]]
+codes = [process.finish(process.steps([run], started=time.perf_counter())) for run in sys.argv[1:]]
 process.leave_group()
 sys.exit(max(codes))
 """  # one process for all, as on GPUs: starting it takes longer than such a run

@@ -20,6 +20,7 @@ from scaling.rundir.versions import package_versions
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
 from scaling.trainer import process
+from scaling.trainer.turns import finish
 
 from .. import forks
 
@@ -102,7 +103,7 @@ def origin(rundir: RunDir) -> dict[str, Any]:
 
 def main() -> int:
     device, *paths = sys.argv[1:]
-    codes = [process.main([path, "--device", device], started=time.perf_counter()) for path in paths]
+    codes = [finish(process.steps([path, "--device", device], started=time.perf_counter())) for path in paths]
     process.leave_group()
     return next((code for code in codes if code), 0)
 
