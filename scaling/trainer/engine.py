@@ -65,14 +65,11 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
             raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(n_gpus, 'GPU')}")
         torch.cuda.set_device(ranks.local)
         options["device_id"] = torch.device("cuda", ranks.local)
-    if ranks.world > 1 and _on_same_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
+    on_same_host = os.environ.get("LOCAL_WORLD_SIZE") == str(ranks.world)
+    if ranks.world > 1 and on_same_host and "lo" in dict(socket.if_nameindex()).values():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # host names need not resolve
     dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world, timeout=TIMEOUT, **options)
     return ranks
-
-
-def _on_same_host(world: int) -> bool:
-    return os.environ.get("LOCAL_WORLD_SIZE") == str(world)
 
 
 def load_deepspeed(device_type: str) -> Any:
