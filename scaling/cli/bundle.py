@@ -36,9 +36,7 @@ from .request import Request
 if TYPE_CHECKING:
     from ..study.run import RunSpec
 
-OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
-OF_EVALS = ("evals/[0-9]*/*.json",)
-OF_STEPS = ("checkpoints/[0-9]*",)
+OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json", "evals/[0-9]*/*.json")
 OF_CORPUS = ("tokenizer*", "validation*.idx")
 OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.parquet", "difficulty/*.json")
 
@@ -152,8 +150,8 @@ def _check_target(request: Request, to: Path) -> None:
 def _members_of_run(run: Path, name: str, metrics_every: int) -> Members:
     """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs; of its metrics
     the first row, the last one, and those of every `metrics_every`-th step."""
-    paths = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
-    for folder in (folder for pattern in OF_STEPS for folder in run.glob(pattern)):
+    paths = [path for pattern in OF_RUN for path in run.glob(pattern)]
+    for folder in run.glob("checkpoints/[0-9]*"):
         if read_manifest(folder, verify=False, partial=True) is not None:
             paths += [path for file_name in (MANIFEST, "config.json") if (path := folder / file_name).is_file()]
     members: Members = {

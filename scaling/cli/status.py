@@ -15,7 +15,7 @@ from flops.tables import duration
 from jobs import local, records, slurm
 from jobs import status as queue_status
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import ENDED, RunDir
 from ..rundir.lock import is_locked
 from ..rundir.metrics import Pace, pace_of
 from ..rundir.owner import last_attempt, this_host, tokens
@@ -145,6 +145,7 @@ def status_rows(
             status = status | {"state": state, "reason": f"{stored_rate}no learning rate yet: {pending}"}
         running = status["state"] == "running" and is_locked(rundir.path)
         pace = pace_of(rundir.rows_back(PACE_BYTES)) if running else Pace(last.get("tokens_per_s"))
+        speed, goes_on = pace.tokens_per_s or last.get("tokens_per_s"), status["state"] not in (*ENDED, OTHER_SETTINGS)
         saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
         why = (attempt.get("reason") or status["reason"], attempt.get("damaged") or (ELSEWHERE if elsewhere else None))
@@ -163,9 +164,7 @@ def status_rows(
                 "weights": None if not saved else "elsewhere" if elsewhere else "here",
                 "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
                 "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
-                "seconds_left": _seconds_left(run, last, pace.tokens_per_s or last.get("tokens_per_s"))
-                if status["state"] not in ("done", "failed", OTHER_SETTINGS)
-                else None,
+                "seconds_left": (run.n_tokens - last["n_tokens"]) / speed if speed and goes_on else None,
                 "pace": pace.share,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": attempt.get("host"),
@@ -203,11 +202,6 @@ def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
                 files = {name for name in os.listdir(folder) if name.endswith(".json")}
                 count += len(files if names is None else files & names)
     return count
-
-
-def _seconds_left(run: RunSpec, last: dict[str, Any], speed: float | None) -> float | None:
-    """Seconds left of the run's training at this speed in tokens a second; None before it has one."""
-    return (run.n_tokens - last["n_tokens"]) / speed if speed else None
 
 
 def show_status(rows: Sequence[dict[str, Any]]) -> str:

@@ -417,10 +417,6 @@ def _project(result: TrialResult) -> None:
         result.compute_reason = str(error)
 
 
-def _longest(pairs: Sequence[Pair], size: str) -> RunSpec:
-    return max((pair.baseline for pair in pairs if pair.size == size), key=lambda run: run.n_tokens)
-
-
 def _closed(result: TrialResult) -> TrialResult:
     """The result with its cost and warnings, stored."""
     from analysis.trial import ALONE
@@ -473,8 +469,9 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     from analysis.held_out import documents_of, load_held_out, paired_difference
     from analysis.trial import Pairs
 
-    longest, home = _longest(pairs, size).n_tokens, trial.study.directory
-    chosen = [pair for pair in pairs if pair.size == size and pair.baseline.n_tokens == longest]
+    of_size, home = [pair for pair in pairs if pair.size == size], trial.study.directory
+    longest = max(pair.baseline.n_tokens for pair in of_size)
+    chosen = [pair for pair in of_size if pair.baseline.n_tokens == longest]
     baselines = [load_held_out(home, pair.baseline.run_id, pair.baseline.n_steps) for pair in chosen]
     variants = [load_held_out(home, pair.variant.run_id, pair.variant.n_steps) for pair in chosen]
     for baseline, variant in zip(baselines, variants, strict=True):
