@@ -110,11 +110,6 @@ class Corpus:
         refuse_another(tokenizer, made_with["identity"], f"{self.directory}: the corpus")
         return tokenizer
 
-    @property
-    def bytes_per_token(self) -> dict[str, float]:
-        """UTF-8 bytes of text per token by split; end-of-text tokens count as tokens of no bytes."""
-        return {name: split["bytes"] / split["tokens"] for name, split in self.manifest["splits"].items()}
-
     def drawn(self, augmentation: Augmentation | None, seed: int) -> Draw | None:
         """What draws the rows of training; None: they are read as they are. Raises InputError where these cannot be
         changed so."""

@@ -99,11 +99,6 @@ class Loader:
         self._ahead = (0, np.empty((0, batch_rows), np.int64))  # a first step, and the starts of some from there on
 
     @property
-    def n_windows(self) -> int:
-        """Windows that are read in one pass over all parts."""
-        return sum(self._read)
-
-    @property
     def steps_available(self) -> int:
         """Whole batches within the allowance of `epochs` of every part."""
         allowed = [allowed_windows(n_windows, self.epochs) for n_windows in self._read]

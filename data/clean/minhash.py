@@ -26,10 +26,6 @@ class Bands:
     n_bands: int
     rows: int
 
-    def shared(self, similarity: float) -> float:
-        """The probability that two documents of this similarity share a band."""
-        return float(1 - (1 - similarity**self.rows) ** self.n_bands)
-
     def of(self, ngrams: np.ndarray) -> np.ndarray:
         """uint64 [n_bands] of a document's n-gram hashes (uint64 [n >= 1]): a hash of each band of its signature."""
         factors = _factors(self.n_bands * self.rows)

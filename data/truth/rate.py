@@ -19,17 +19,6 @@ class EntropyRate:
     nats: float
     n_bytes: float
 
-    @property
-    def nats_per_token(self) -> float:
-        """Of the tokenizer `bytes`, where a token is a byte or an end of text."""
-        return self.nats / (self.n_bytes + 1)
-
-    @property
-    def bits_per_byte(self) -> float:
-        """All entropy of a document over the bytes of its text, as bits per byte are evaluated: an end of text costs
-        nats and has no bytes. The same for every tokenizer."""
-        return self.nats / self.n_bytes / math.log(2)
-
 
 def entropy(odds: Sequence[int]) -> float:
     """Nats of one draw with these odds."""

@@ -34,10 +34,6 @@ class Rate:
     high: float
     outside: dict[Term, float]
 
-    @property
-    def beyond(self) -> float:
-        return max(self.outside.values(), default=1.0)
-
 
 class Curvature(Section):
     """ln loss rises by k x^2 + cubic x^3 where the rate is off by a factor e^x; k = at (N / n_params)^exponent."""
