@@ -159,13 +159,8 @@ def quote_all(words: Sequence[object]) -> str:
 
 @cache
 def _templates(folder: str | None) -> jinja2.Environment:
-    """Raises InputError for a folder that is none."""
-    folders = [TEMPLATES]
-    if folder is not None:
-        own = Path(folder).expanduser()
-        if not own.is_dir():
-            raise InputError(f"cluster profile: templates: {own} is no folder; name one, or leave it out")
-        folders.insert(0, own)
+    """folder: a profile's own, which jobs.profile has found to be one."""
+    folders = [TEMPLATES] if folder is None else [Path(folder).expanduser(), TEMPLATES]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
