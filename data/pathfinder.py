@@ -125,9 +125,8 @@ class Images:
             self._draw(canvas, path, rules.brightness)
         for i in range(rules.n_distractors):
             number = 1 + 2 * N_DASHES + i * N_DISTRACTOR_DASHES
-            path = self._path(
-                taken, number, N_DISTRACTOR_DASHES, DISTRACTOR_TRIES, partial(self._anywhere, draws), draws
-            )
+            anywhere = partial(self._from_one_of, self.inside, draws)
+            path = self._path(taken, number, N_DISTRACTOR_DASHES, DISTRACTOR_TRIES, anywhere, draws)
             self._draw(canvas, path, rules.distractor_brightness)
         is_same, marked = draws.below(2, n), draws.below(2, n)
         tails = np.choose(marked, [self.tails(path) for path in long_paths])
@@ -146,7 +145,8 @@ class Images:
         made: list[tuple[np.ndarray, ...]] = []
         while sum(len(part[0]) for part in made) < n:
             taken = np.tile(self.empty, (n, 1))
-            first = self._path(taken, 1, N_DASHES, LONG_TRIES, partial(self._from_centre, draws), draws)
+            centre = partial(self._from_one_of, self.centre, draws)
+            first = self._path(taken, 1, N_DASHES, LONG_TRIES, centre, draws)
             beside = partial(self._from_beside, self.tails(first), draws)
             second = self._path(taken, 1 + N_DASHES, N_DASHES, LONG_TRIES, beside, draws)
             is_whole = (first.heads[:, -1] != self.nowhere) & (second.heads[:, -1] != self.nowhere)
@@ -205,14 +205,11 @@ class Images:
         choice = np.arange(len(rows)), np.minimum((ends <= drawn[:, None]).sum(axis=1), ends.shape[1] - 1)
         return np.where(total > 0, heads[choice], self.nowhere), self.next[last][choice]
 
-    def _from_centre(self, draws: Draws, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._from_tails(self.centre[draws.below(len(self.centre), len(rows))], draws)
+    def _from_one_of(self, places: np.ndarray, draws: Draws, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._from_tails(places[draws.below(len(places), len(rows))], draws)
 
     def _from_beside(self, tails: np.ndarray, draws: Draws, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self._from_tails(tails[rows] + self.to_beside[draws.below(len(self.to_beside), len(rows))], draws)
-
-    def _anywhere(self, draws: Draws, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._from_tails(self.inside[draws.below(len(self.inside), len(rows))], draws)
 
     def _from_tails(self, tails: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         directions = draws.below(len(self.dash), len(tails))
