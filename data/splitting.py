@@ -79,10 +79,6 @@ class Reading:
     def n_documents(self) -> int:
         return sum(seen.documents for seen in self.seen)
 
-    @property
-    def n_duplicates(self) -> int:
-        return sum(seen.duplicates for seen in self.seen)
-
     def likely_bytes(self) -> int | None:
         """Bytes of all the text, estimated from the share of the files that was read; None where nothing was."""
         if (stored := self._stored) is None or not self._counts.stored_bytes:
@@ -104,7 +100,8 @@ class Reading:
             name: value for name, value in asdict(self._counts).items() if name not in ("read_bytes", "stored_bytes")
         }
         cleaned = {"near_duplicates": self.n_cleaned} if self._settings.clean else {}
-        return {"documents": self.n_documents, "duplicates": self.n_duplicates, **cleaned, **skipped}
+        duplicates = sum(seen.duplicates for seen in self.seen)
+        return {"documents": self.n_documents, "duplicates": duplicates, **cleaned, **skipped}
 
     @property
     def text_hash(self) -> str:

@@ -117,13 +117,12 @@ def write_streams(
     """Both splits of all streams, training text in work.files and held-out text in work.drawn, where documents with a
     draw below a stream's `below` are held out. key: of all that decides the tokens beside the text; total: bytes to
     read, where that is known."""
-    state = work.begin(key)
-    if state is not None:
-        try:
-            return _write_from(state, reading(), tokenizer, work, shard_tokens, below, progress, total)
-        except Changed:
-            work.begin_anew()
-    return _write_from(None, reading(), tokenizer, work, shard_tokens, below, progress, total)
+    made = tokenizer, work, shard_tokens, below, progress, total
+    try:
+        return _write_from(work.begin(key), reading(), *made)
+    except Changed:  # which a beginning without a state is never
+        work.begin_anew()
+    return _write_from(None, reading(), *made)
 
 
 def _write_from(
@@ -174,7 +173,8 @@ def _items(reading: Reading, state: dict[str, Any] | None, pace: Pace) -> Iterat
     """What is still to be tokenised. Raises Changed where the text before it is not the one that `state` describes."""
     n_done = 0 if state is None else state["documents"]
     for stream, documents in reading.batches():
-        item = Item(stream, documents, reading.n_documents, reading.text_hash, *_place(reading))
+        done = reading.n_documents, reading.text_hash, reading.read_bytes, reading.likely_bytes()
+        item = Item(stream, documents, *done)
         if item.n_read > n_done:
             if item.n_read - len(documents) < n_done:  # batches of another size
                 raise Changed
@@ -185,10 +185,6 @@ def _items(reading: Reading, state: dict[str, Any] | None, pace: Pace) -> Iterat
             pace.skip(item)
     if reading.n_documents < n_done:
         raise Changed
-
-
-def _place(reading: Reading) -> tuple[int, int | None]:
-    return reading.read_bytes, reading.likely_bytes()
 
 
 class Pace:
