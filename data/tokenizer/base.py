@@ -123,10 +123,6 @@ class Ids(Tokenizer):
     def bytes_of(self, token: int) -> bytes:
         return b""
 
-    @cached_property
-    def n_bytes(self) -> np.ndarray:
-        return np.zeros(self.vocab_size, np.int64)
-
 
 def passage_of(n_ids: int) -> int:
     """Tokens of a BPE in about 256 bytes, a power of two: of few ids each is about two bytes, of many about four."""

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from arch.errors import InputError
 from data.vocabulary import ENCODINGS, TRAINED, padded, trained_ids
 
 from .base import END_OF_TEXT, Tokenizer, identity_of, passage_of, rank_lines
-
-if TYPE_CHECKING:
-    import tiktoken
 
 RANKS = "tokenizer.tiktoken"  # the file of a trained tokenizer, in tiktoken's format
 # The pattern of trained tokenizers: that of cl100k_base
@@ -98,16 +94,10 @@ def read_ranks(name: str, path: Path) -> dict[bytes, int]:
 
 def open_encoding(name: str) -> RankTokenizer:
     """tiktoken's encoding `name`. Raises InputError where its rank file is neither there nor to be downloaded."""
-    encoding = _tiktoken_encoding(name)
-    # its parts have no public names; those of a pinned version are checked by the tests
-    return RankTokenizer(name, encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens)
-
-
-def _tiktoken_encoding(name: str) -> tiktoken.Encoding:
     import tiktoken
 
     try:
-        return tiktoken.get_encoding(name)
+        encoding = tiktoken.get_encoding(name)
     except (OSError, ValueError) as error:  # requests' errors are OSErrors, a wrong checksum is a ValueError
         cache = os.environ.get("TIKTOKEN_CACHE_DIR")
         where = f"TIKTOKEN_CACHE_DIR={cache} does not hold it" if cache else "TIKTOKEN_CACHE_DIR is not set"
@@ -115,6 +105,8 @@ def _tiktoken_encoding(name: str) -> tiktoken.Encoding:
             f"corpus.tokenizer: the rank file of {name!r} could not be downloaded ({type(error).__name__}) and "
             f"{where}; fill that folder once on a machine with a network, or use tokenizer: bytes"
         ) from error
+    # its parts have no public names; those of a pinned version are checked by the tests
+    return RankTokenizer(name, encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens)
 
 
 def rank_files(name: str) -> list[Path]:
