@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import signal
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -53,7 +53,7 @@ LONGER_REGISTERS = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX
 CPUINFO = "/proc/cpuinfo"
 
 
-class Lazy(MutableMapping[str, Any]):
+class Lazy(Mapping[str, Any]):
     """The commands by name, each made where it is asked for."""
 
     def __init__(self) -> None:
@@ -71,12 +71,6 @@ class Lazy(MutableMapping[str, Any]):
             self._made[name] = typer.main.get_command(holder).commands[name]  # type: ignore[attr-defined]
         return self._made[name]
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
-
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
 
@@ -89,7 +83,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings | {"commands": None})
-        self.commands = Lazy()
+        self.commands = Lazy()  # type: ignore[assignment]  # none is added later
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
