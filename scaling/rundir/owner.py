@@ -51,24 +51,14 @@ class Token:
     def __str__(self) -> str:
         return "{:04d}.{:010d}.{:04d}.{:04d}".format(*astuple(self))
 
-    @classmethod
-    def parse(cls, text: str) -> Token:
-        """Raises ValueError where `text` is no token."""
-        submission, job, restart, local = text.split(".")
-        return cls(int(submission), int(job), int(restart), int(local))
-
 
 def tokens(run: Path) -> list[Token]:
     """The token of every process that set out to train the run at `run`, oldest first."""
-    attempt_tokens = []
     try:
         names = os.listdir(run / "attempts")
     except FileNotFoundError:
         return []
-    for name in names:
-        if NAMED.fullmatch(name):
-            attempt_tokens.append(Token.parse(name.removesuffix(".json")))
-    return sorted(attempt_tokens)
+    return sorted(Token(*map(int, name.removesuffix(".json").split("."))) for name in names if NAMED.fullmatch(name))
 
 
 def attempts(run: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 def test_tokens_are_ordered_and_read_back() -> None:
     ordered = [Token(), Token(0, 0, 0, 1), Token(1, 9, 3), Token(1, 9, 12), Token(1, 70, 0), Token(2, 3, 0)]
     assert sorted(ordered[::-1]) == ordered
-    assert [Token.parse(str(token)) for token in ordered] == ordered
+    assert [Token(*map(int, str(token).split("."))) for token in ordered] == ordered
     assert sorted(map(str, ordered)) == [str(token) for token in ordered], "names sort as their tokens do"
 
 
