@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -26,34 +26,28 @@ TRACKING_S = 120.0  # twice as long as it takes at most
 TAKEOVER_S = 300.0  # an older owner ends by itself within seconds; a file server lets go of a lost node's lock later
 
 
-@contextmanager
-def study_lock(directory: Path) -> Iterator[None]:
+def study_lock(directory: Path) -> AbstractContextManager[None]:
     """Hold the study at `directory` (made if missing).
 
     Raises InputError where another process holds it, or nothing can be written there.
     """
-    with _lock(directory, "is working on this study", PATIENCE_S, None):
-        yield
+    return _lock(directory, "is working on this study", PATIENCE_S, None)
 
 
-@contextmanager
-def run_lock(directory: Path, attempt: Attempt | None = None) -> Iterator[None]:
+def run_lock(directory: Path, attempt: Attempt | None = None) -> AbstractContextManager[None]:
     """Hold the run at `directory` while it is trained; raises InputError as study_lock does.
 
     With `attempt`, the process that holds it now is an older attempt, which ends as soon as it sees the newer one: the
     wait is longer. Raises Superseded where a still newer attempt comes meanwhile.
     """
     patience = PATIENCE_S if attempt is None else TAKEOVER_S
-    with _lock(directory, "is training this run", patience, attempt):
-        yield
+    return _lock(directory, "is training this run", patience, attempt)
 
 
-@contextmanager
-def tracking_lock(directory: Path) -> Iterator[None]:
+def tracking_lock(directory: Path) -> AbstractContextManager[None]:
     """Hold a folder of trackers' files, once the process before has sent what it has. Raises InputError as study_lock
     does."""
-    with _lock(directory, "sends rows to trackers", TRACKING_S, None):
-        yield
+    return _lock(directory, "sends rows to trackers", TRACKING_S, None)
 
 
 @contextmanager
