@@ -66,7 +66,7 @@ class ResourceEstimator:
         profile, speed = self.profile, speed_of(run, self.factors)
         fixed = self._of_size(run, world_size) if world_size is not None else None
         nodes, tasks, why = fixed or self._world(run, asked, speed)
-        world, cpus = nodes * tasks, self._cpus(run, tasks, asked)
+        world, (cpus, why_cpus) = nodes * tasks, self._cpus(run, asked)
         seconds = self._seconds(run, world, speed)
         memory, why_memory = self._memory(run, nodes, tasks, asked)
         step = expected(run, world, profile)
@@ -75,7 +75,7 @@ class ResourceEstimator:
             f"{counted(world, 'process', 'processes')} "
             f"({step.basis}; {speed.source}): {duration(seconds)} expected"
         )
-        reasons = why | {"cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
+        reasons = why | {"cpus_per_task": why_cpus, "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         return self._checked(
             run.run_id, self.limited(ResourceEstimate(self._shared(resources), seconds, why=why_time), asked.minutes)
@@ -104,9 +104,8 @@ class ResourceEstimator:
             with suppress(InputError):  # else the costs of a plugin's architecture are not known
                 needed = training_memory(cfg, micro_batch_tokens=batch, zero_stage=0, precision="fp32")["total"]
             memory, why = _gib(needed + 2 * PROCESS_BYTES), "at most what training needs for the same rows"
-        cpus = self._cpus(run, 1, asked)
-        reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
-        reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
+        cpus, why_cpus = self._cpus(run, asked)
+        reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why, "cpus_per_task": why_cpus}
         resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         at_least = len(known) < len(tokens)
         least = "or more " if at_least else ""
@@ -252,16 +251,14 @@ class ResourceEstimator:
             f"and {limit}: {advice}"
         )
 
-    def _cpus(self, run: RunSpec, tasks: int, asked: ResourceRequest) -> int:
+    def _cpus(self, run: RunSpec, asked: ResourceRequest) -> tuple[int, str]:
+        """(cores of a process, why)."""
         if asked.cpus_per_task:
-            return asked.cpus_per_task
+            return asked.cpus_per_task, ASKED
         share = self.profile.cpus_per_node // self.profile.gpus_per_node if self.profile.gpus_per_node else 1
-        return max(run.training.threads, share)
-
-    def _why_cpus(self, run: RunSpec, cpus: int, asked: ResourceRequest) -> str:
-        if asked.cpus_per_task:
-            return ASKED
-        return "training.threads" if cpus == run.training.threads else "its GPU's share of the node's cores"
+        if share <= run.training.threads:
+            return run.training.threads, "training.threads"
+        return share, "its GPU's share of the node's cores"
 
     def _gpu_share(self, gpus: int) -> int:
         assert self.profile.memory_gb_per_node is not None
