@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -22,38 +23,47 @@ POLL_S = 0.1
 _listening: list[Any] = []  # rank 0's server, as long as the process lives
 
 
+@dataclass(frozen=True)
+class SrunTask:
+    """This process among those of its srun step; `address` is the first node's, as the others reach it."""
+
+    rank: int
+    world: int
+    local: int
+    local_world: int
+    address: str
+
+
 def publish(attempt: Attempt, message: dict[str, Any]) -> None:
     """Rank 0's message to the other ranks of its attempt."""
     attempt.record(rendezvous=message)
 
 
-def join(
-    attempt: Attempt, stop: StopRequest, rank: int, world: int, local: int, local_world: int, address: str
-) -> int | None:
+def join(attempt: Attempt, stop: StopRequest, here: SrunTask) -> int | None:
     """Set the environment from which the engine starts its process group; None, or rank 0's exit code where there
     is nothing to train.
 
     Raises InputError where rank 0 writes nothing for ten minutes, and Stopped where a signal ends the wait.
     """
-    if world == 1:
+    if here.world == 1:
         return None
-    if rank == 0:
+    if here.rank == 0:
         from torch.distributed import TCPStore
 
         wait = timedelta(seconds=PATIENCE_S)
-        server = TCPStore(address, 0, world, is_master=True, timeout=wait, wait_for_workers=False)
+        server = TCPStore(here.address, 0, here.world, is_master=True, timeout=wait, wait_for_workers=False)
         _listening.append(server)
-        message: dict[str, Any] = {"address": address, "port": server.port}
+        message: dict[str, Any] = {"address": here.address, "port": server.port}
         publish(attempt, message)
     else:
-        message = _listen(attempt, stop, rank)
+        message = _listen(attempt, stop, here.rank)
     if "exit" in message:
         return int(message["exit"])
     os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(local_world),
+        "RANK": str(here.rank),
+        "WORLD_SIZE": str(here.world),
+        "LOCAL_RANK": str(here.local),
+        "LOCAL_WORLD_SIZE": str(here.local_world),
         "MASTER_ADDR": str(message["address"]),
         "MASTER_PORT": str(message["port"]),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already: no rank opens one

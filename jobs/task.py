@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from arch.arguments import Parser, add_plugin
@@ -24,18 +23,7 @@ from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained, thread
 from scaling.trainer import process as train_run
 from scaling.trainer.stop import Stopped, StopRequest
 
-from .rendezvous import join, publish
-
-
-@dataclass(frozen=True)
-class SrunTask:
-    """This process among those of its srun step; `address` is the first node's, as the others reach it."""
-
-    rank: int
-    world: int
-    local: int
-    local_world: int
-    address: str
+from .rendezvous import SrunTask, join, publish
 
 
 def srun_task(env: Mapping[str, str]) -> SrunTask:
@@ -102,7 +90,7 @@ def _start(rundir: RunDir, here: SrunTask, attempt: Attempt, stop: StopRequest) 
             publish(attempt, {"exit": 0})
             return 0
     attempt.watch()
-    return join(attempt, stop, here.rank, here.world, here.local, here.local_world, here.address)
+    return join(attempt, stop, here)
 
 
 if __name__ == "__main__":
