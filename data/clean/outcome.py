@@ -14,8 +14,9 @@ from data.clean.near import EXAMPLES, SHOWN
 from data.files import fsync_dir, read_json, write_json
 
 
-def finish(filtering: Filtering) -> dict[str, Any]:
-    """The record of all stages, whose tasks have ended well; a second time the same. Intermediate files are removed."""
+def finish(filtering: Filtering) -> None:
+    """Write the record of all stages, whose tasks have ended well; a second time the same. Intermediate files are
+    removed."""
     if (filtering.work / "text").exists():
         shutil.rmtree(filtering.text, ignore_errors=True)
         (filtering.work / "text").rename(filtering.text)
@@ -38,7 +39,6 @@ def finish(filtering: Filtering) -> dict[str, Any]:
     }
     write_json(filtering.directory / RECORD, record)
     shutil.rmtree(filtering.work, ignore_errors=True)
-    return record
 
 
 LEFT_OUT = ("binary", "invalid_utf8", "invalid_records", "empty")  # by the reader
