@@ -212,9 +212,6 @@ class StudyProgress:
     def skip(self, why: str) -> None:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
-    def queued(self) -> bool:
-        return any(entry.element.active for entry in records.queue_entries(self.submissions, self.elements))
-
     def waits(self) -> dict[str, list[str]]:
         """Jobs of earlier submissions that write the whole study, one at a time."""
         whole = [
@@ -323,7 +320,7 @@ def draft(request: Request, profile: Cluster, options: SubmitOptions, ask_slurm:
     most = profile.max_array_size
     if most is None and ask_slurm:
         most = slurm.max_array_size()
-    reported = (study.directory / "report" / "index.html").is_file() or progress.queued()
+    reported = (study.directory / "report" / "index.html").is_file() or bool(active)
     finish = not study.is_variant and (bool(progress.needs) or not reported)
     plan = make_plan(
         study,

@@ -14,7 +14,6 @@ from arch.amounts import count, counted, counted_of
 from arch.arguments import plugin_words
 from arch.config import ARCHS
 from arch.errors import InputError
-from flops import cost_table
 from flops.tables import duration
 from jobs import records, slurm
 from jobs.expected import this_machine
@@ -56,7 +55,6 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
         prepare_run(
             request.study.run_directory(run),
             run,
-            cost_table(run.config),
             corpus.fingerprint,
             package_versions(run.plugins),
             corpus.manifest["tokenizer"]["identity"],

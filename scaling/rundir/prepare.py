@@ -48,7 +48,6 @@ def at_stored_rate(rundir: RunDir, run: RunSpec) -> RunSpec:
 def prepare_run(
     directory: str | Path,
     run: RunSpec,
-    cost: dict[str, Any],
     corpus_fingerprint: str,
     versions: dict[str, str],
     tokenizer: str,
@@ -56,10 +55,9 @@ def prepare_run(
 ) -> RunDir:
     """Write run.json, or accept the one that is there if it describes this very run and that has begun.
 
-    `cost` is flops.cost_table of the model; `versions` the packages' versions; `tokenizer` the identity of the corpus'
-    tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.Predictions.digest). Raises
-    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus, or of a
-    model with another number of parameters.
+    `versions` are the packages' versions; `tokenizer` the identity of the corpus' tokenizer; `prediction` that of a
+    forecast run's (analysis.forecast.stored.Predictions.digest). Raises InputError, and changes nothing, where the
+    directory belongs to a run with another spec or another corpus, or of a model with another number of parameters.
     """
     rundir = RunDir(directory)
     stored = rundir.record() if check_run(rundir, run, corpus_fingerprint) else {}
@@ -79,7 +77,7 @@ def prepare_run(
         "spec": run.model_dump(mode="json"),
         "spec_hash": run.spec_hash,
         "model": run.model,
-        "cost": cost,
+        "cost": cost_table(run.config),
         "corpus_fingerprint": corpus_fingerprint,
         "versions": versions,
         "git_commit": git_commit(),

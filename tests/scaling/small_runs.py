@@ -14,7 +14,6 @@ from arch.presets import preset
 from data.corpus import prepare
 from data.files import read_json
 from data.settings import CorpusSettings
-from flops import cost_table
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
@@ -61,7 +60,7 @@ def make_run(
     study = tmp_path / name
     corpus = prepare(CorpusSettings(source=source), study / "corpus")
     about = (corpus.fingerprint, package_versions(), corpus.tokenizer.identity)
-    return prepare_run(study / "runs" / run.run_id, run, cost_table(model), *about)
+    return prepare_run(study / "runs" / run.run_id, run, *about)
 
 
 def words_of(rundir: RunDir, *options: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from analysis.rates.law import LEVEL
 from arch.errors import InputError
 from data.files import new_directory, read_json, write_json
-from flops import cost_table, count_params
+from flops import count_params
 from scaling.cli import fitting
 from scaling.cli import sweep as stage
 from scaling.cli.corpus import data_stage
@@ -358,7 +358,7 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
 def test_a_sweep_of_other_training_says_what_to_remove(tmp_path):
     spec = sweep_of(load_study(write(tmp_path, **SMALL)))
     run = spec.runs()[0]
-    prepare_run(spec.run_directory(run), run, cost_table(run.config), "f", {}, "0" * 64)
+    prepare_run(spec.run_directory(run), run, "f", {}, "0" * 64)
     path = write(tmp_path, **SMALL, training={"lr": "law", "n_tokens": "100N", "batch_tokens": 512, "eps": 1e-7})
     refused = stage.plan_sweep(Request(load_study(path))).refused
     assert "training.eps=1e-08" in refused and refused.endswith(f": remove {spec.directory} to sweep again")

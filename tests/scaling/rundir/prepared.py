@@ -1,6 +1,5 @@
 """A run of a packaged study in a directory of its own, not begun."""
 
-from flops import cost_table
 from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
 from scaling.study.spec import load_study
@@ -11,4 +10,4 @@ def one_run(*sets):
 
 
 def prepare(folder, run, fingerprint="f" * 64):
-    return prepare_run(folder / run.run_id, run, cost_table(run.config), fingerprint, package_versions(), "0" * 64)
+    return prepare_run(folder / run.run_id, run, fingerprint, package_versions(), "0" * 64)

@@ -6,7 +6,6 @@ import pytest
 
 from arch.errors import InputError
 from data.files import new_directory, write_json
-from flops import cost_table
 from scaling.cli.request import Request
 from scaling.rundir.lock import run_lock
 from scaling.rundir.prepare import count_again, prepare_run
@@ -39,7 +38,7 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
 def test_what_a_run_began_with_is_kept_and_nothing_before(tmp_path):
     """Versions, code and costs of a run that is prepared and has not begun are those of the last command."""
     run = one_run()
-    about = (run, cost_table(run.config), "f" * 64)
+    about = (run, "f" * 64)
     prepare_run(tmp_path / "run", *about, {"torch": "1"}, "0" * 64)
     rundir = prepare_run(tmp_path / "run", *about, {"torch": "2"}, "0" * 64)
     assert rundir.record()["versions"] == {"torch": "2"}

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from data.files import new_directory
-from flops import cost_table
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
@@ -28,7 +27,7 @@ LINK = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.
 @pytest.fixture
 def rundir(tmp_path: Path) -> RunDir:
     run = load_study("four-architectures").runs("arch=tnl,size=14k,seed=0")[0]
-    return prepare_run(tmp_path / run.run_id, run, cost_table(run.config), "f" * 64, package_versions(), "0" * 64)
+    return prepare_run(tmp_path / run.run_id, run, "f" * 64, package_versions(), "0" * 64)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from arch.errors import InputError
 from data.files import json_bytes, read_json, write_json
-from flops import cost_table
 from jobs.speed import measured
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import check_run, count_again, prepare_run
@@ -42,7 +41,7 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
     value = read_json(file)
     readers = [
         lambda: check_run(trained, run, fingerprint),
-        lambda: prepare_run(trained.path, run, cost_table(run.config), fingerprint, {}, "0" * 64),
+        lambda: prepare_run(trained.path, run, fingerprint, {}, "0" * 64),
         lambda: count_again(trained.study),
         lambda: is_trained(run, trained),
         lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),

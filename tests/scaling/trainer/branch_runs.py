@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from data.corpus import Corpus, prepare
-from flops import cost_table
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
@@ -67,7 +66,7 @@ def study(
 
 def _prepared(path: Path, run: RunSpec, corpus: Corpus) -> RunDir:
     about = (corpus.fingerprint, package_versions(), corpus.tokenizer.identity)
-    return prepare_run(path, run, cost_table(run.config), *about)
+    return prepare_run(path, run, *about)
 
 
 def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environment: str) -> tuple[int, str]:
