@@ -81,7 +81,6 @@ ALLOWED = {
     "analysis.fits.settings": ("scaling.study", "data.files"),
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
-    "analysis.last_steps": (),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("analysis.labels", "data.files", "scaling.study"),
@@ -121,7 +120,7 @@ ALLOWED = {
     "analysis.fits.tasks": (
         *("analysis.fits.task_fits", "analysis.fits.prepare", "analysis.fits.settings"),
         *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
-        *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.amounts", "arch.errors"),
+        *("analysis.run_table", "analysis.scales", "arch.amounts", "arch.errors"),
     ),
     "analysis.fits.approaches": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.budgets"),

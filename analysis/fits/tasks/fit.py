@@ -20,7 +20,6 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
 from analysis.fits.task_fits import Curve, LengthScores, Score, ScoreAt, ScoreLaw, TaskFit, TaskFits
 from analysis.fits.tasks.law import FORMS, Law, Scores, fit_law, trend_of
-from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
 from analysis.scales import Scale
 from arch.errors import InputError
@@ -188,7 +187,8 @@ def _score_at(law: Law, at: Optimum) -> ScoreAt:
 def by_length(runs: RunTable, evals: pd.DataFrame) -> list[LengthScores]:
     """What the task `extrapolate` measured of each run's last evaluated checkpoint, group by group, small sizes
     first."""
-    rows = last_steps(evals[(evals["task"] == EXTRAPOLATE) & evals["metric"].str.startswith(BY_LENGTH)])
+    rows = evals[(evals["task"] == EXTRAPOLATE) & evals["metric"].str.startswith(BY_LENGTH)]
+    rows = rows[rows["step"] == rows.groupby("run_id")["step"].transform("max")]
     rows = rows.assign(length=rows["metric"].str.removeprefix(BY_LENGTH).astype(int)).sort_values("length")
     kept = runs.runs[runs.runs["run_id"].isin(rows["run_id"].unique())]
     lengths = []
