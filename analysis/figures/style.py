@@ -14,7 +14,8 @@ from analysis.figures.palette import name_of
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 FRAME, GRID = "#bbbbbb", "#eeeeee"
 FONT = "Helvetica, Arial, sans-serif"
-WIDTH, ROW_HEIGHT = 1320, 330  # pixels of a page's figure, and of a row of its panels
+WIDTH, ROW_HEIGHT, GAP = 1320, 330, 84  # pixels of a page's figure, of a row of its panels, and between two rows
+PANELS_A_ROW = 4  # of architectures
 WIDE = 24  # characters of a panel's name
 MARGIN = {"l": 70, "r": 190, "t": 50, "b": 60}  # pixels; the legend stands on the right
 
@@ -36,12 +37,16 @@ def dress(figure: go.Figure, width: int, height: int, **margin: int) -> None:
     figure.update_yaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
 
 
-def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
-    """An empty panel with its name for each architecture, and the numbers of rows and columns. gap: between rows, in
-    heights of a row."""
-    columns = min(len(archs), most_columns)
+def panel_at(index: int, columns: int) -> dict[str, int]:
+    """Row and column of one of several panels, in the order of reading."""
+    return {"row": 1 + index // columns, "col": 1 + index % columns}
+
+
+def arch_panels(archs: Sequence[str]) -> tuple[go.Figure, list[dict[str, int]], int]:
+    """An empty panel with its name for each architecture, their places (`panel_at`), and the figure's height."""
+    columns = min(len(archs), PANELS_A_ROW)
     n_rows = -(-len(archs) // columns)
-    names = [name_of(arch) for arch in archs]
+    names, gap = [name_of(arch) for arch in archs], GAP / ROW_HEIGHT  # in heights of a row
     if columns > 2 and max(map(len, names)) > WIDE:  # the point of an architecture on a line of its own
         names, gap = [name.replace(", ", "<br>", 1) for name in names], gap * 1.2
     figure = make_subplots(
@@ -51,7 +56,7 @@ def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go
         shared_yaxes=True,
         vertical_spacing=gap / n_rows,
     )
-    return figure, n_rows, columns
+    return figure, [panel_at(i, columns) for i in range(len(archs))], ROW_HEIGHT * n_rows + 70
 
 
 def size_scale(sizes: Sequence[str]) -> dict[str, str]:
@@ -75,8 +80,8 @@ def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Sc
     return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
 
 
-def legend_reference(loss: float, legend: str) -> go.Scatter:
-    return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
+def legend_reference(loss: float) -> go.Scatter:
+    return legend_line(f"bigram, held-out {loss:.2f}", GREY, "legend", 1.3).update(line_dash="dash")
 
 
 def band(rows: Iterable[tuple[float, float, float]], color: str) -> go.Scatter:

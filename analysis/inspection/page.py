@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
-from analysis.figures.style import INK, dress
+from analysis.figures.style import INK, dress, panel_at
 from analysis.inspection.gates import LONG, SHOWN_BINS, GateStatistics, Inspection
 from analysis.pages.html import render
 from arch.errors import InputError
@@ -116,10 +116,6 @@ def _panels(n_layers: int, x: str, y: str) -> go.Figure:
     return figure
 
 
-def _place(layer: int) -> dict[str, int]:
-    return {"row": 1 + layer // COLUMNS, "col": 1 + layer % COLUMNS}
-
-
 def _gates_figure(inspection: Inspection) -> go.Figure:
     """The distribution of each layer's forget gate, the median marked."""
     figure = _panels(len(inspection.gates), "forget gate f", "share of values")
@@ -128,8 +124,8 @@ def _gates_figure(inspection: Inspection) -> go.Figure:
         if gate is not None:
             hover = "f = %{x:.2f}<br>share %{y:.3f}<extra></extra>"
             bars = go.Bar(x=centers, y=gate.histogram, marker_color=color, showlegend=False, hovertemplate=hover)
-            figure.add_trace(bars, **_place(layer))
-            figure.add_vline(gate.median, line={"color": INK, "width": 1.2, "dash": "dot"}, **_place(layer))
+            figure.add_trace(bars, **panel_at(layer, COLUMNS))
+            figure.add_vline(gate.median, line={"color": INK, "width": 1.2, "dash": "dot"}, **panel_at(layer, COLUMNS))
     figure.update_layout(bargap=0)
     figure.update_xaxes(range=[0, 1.01], dtick=0.25)
     figure.update_yaxes(rangemode="tozero", nticks=6)
@@ -148,7 +144,8 @@ def _mixing_figure(matrices: list[np.ndarray | None], signed: bool) -> go.Figure
             hover = "output %{y} reads value %{x}<br>" + ("%{z:.2f}" if signed else "10^%{z:.2f} of the largest")
             shown = np.where(past, z, np.nan).astype(np.float32)
             figure.add_trace(
-                go.Heatmap(z=shown, coloraxis="coloraxis", hovertemplate=hover + "<extra></extra>"), **_place(layer)
+                go.Heatmap(z=shown, coloraxis="coloraxis", hovertemplate=hover + "<extra></extra>"),
+                **panel_at(layer, COLUMNS),
             )
     exponents = list(range(-DECADES, 1))
     texts = ["≤ " * (e == -DECADES) + power_of_ten(10.0**e) for e in exponents]

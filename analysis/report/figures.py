@@ -21,6 +21,7 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import log_axis, minus
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
+    GAP,
     GREY,
     INK,
     ROW_HEIGHT,
@@ -42,12 +43,10 @@ from analysis.report.laws import doubted, drawn_law, reach
 from analysis.report.words import NAMES
 from analysis.run_table import RunTable
 
-PANELS_A_ROW = 4  # of held-out losses
 MAX_POINTS = 300  # of a curve
 FAINT = 0.3  # opacity of an envelope that does not lead
 SYMBOLS = {L_OPT: "L", N_OPT: "N<sub>opt</sub>", D_OPT: "D<sub>opt</sub>"}
 WHAT = ("loss at the optimal size", "optimal size", "optimal data")
-GAP = 84  # pixels between rows
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 ON_LAW = 50  # C at which an envelope's law is drawn
 ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
@@ -316,19 +315,18 @@ def tokens_figure(fits: StudyFits, tables: RunTable, bigram: float | None = None
     axes, sizes = _axes(fits, tables, bigram, {}, only_laws=False), size_colors(tables)
     bigram = _in_view(bigram, axes[L_OPT])
     groups = [group.name for group in fits.groups]
-    figure, n_rows, columns = arch_panels(groups, PANELS_A_ROW, 84 / ROW_HEIGHT)
+    figure, places, height = arch_panels(groups)
     ends = tables.curves.groupby("run_id")["n_tokens"].max()
     figure.update_xaxes(log_axis(ends.min() / 30, ends.max() * 1.3, "training tokens D", "count"))
     figure.update_yaxes(axes[L_OPT] | {"title": {"text": ""}})
     figure.update_yaxes(title_text=f"loss L ({fits.unit})", col=1)
-    for index, group in enumerate(groups):
-        place = {"row": 1 + index // columns, "col": 1 + index % columns}
+    for group, place in zip(groups, places, strict=True):
         figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), **place)  # or no axes appear
         _add_curves(figure, place, group, fits, tables, sizes, "D")
         if bigram is not None:
             reference_line(figure, place["row"], place["col"], bigram)
     _sizes_legend(figure, sizes, bigram)
-    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    dress(figure, WIDTH, height)
     return figure
 
 
@@ -426,7 +424,7 @@ def _legends(
     if dashed:
         marks.append(legend_line(NOT_BELIEVED, INK, "legend", 1.8).update(line_dash="dash"))
     if bigram is not None:
-        marks.append(legend_reference(bigram, "legend"))
+        marks.append(legend_reference(bigram))
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
     if first is None:
@@ -462,7 +460,7 @@ def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = 
         return None
     archs, unit = list(dict.fromkeys(evals["group"])), fits.unit
     sizes = size_colors(tables)
-    figure, n_rows, columns = arch_panels(archs, PANELS_A_ROW, 84 / ROW_HEIGHT)
+    figure, places, height = arch_panels(archs)
     c, loss = evals["flops_exact"], evals["loss"]
     low, high = loss.min(), loss.max()
     if bigram is not None:
@@ -470,8 +468,7 @@ def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = 
     figure.update_xaxes(log_axis(c.min() / 1.3, c.max() * 1.3, "training compute C (FLOP, exact)", "flop"))
     figure.update_yaxes(log_axis(low / 1.04, high * 1.04, ""))
     figure.update_yaxes(title_text=f"held-out loss ({unit})", col=1)
-    for index, arch in enumerate(archs):
-        place = {"row": 1 + index // columns, "col": 1 + index % columns}
+    for arch, place in zip(archs, places, strict=True):
         for run_id, rows in evals[evals["group"] == arch].groupby("run_id", sort=False):
             size, seed = str(rows["size"].iloc[0]), int(rows["seed"].iloc[0])
             trace = go.Scatter(
@@ -489,7 +486,7 @@ def validation_figure(fits: StudyFits, tables: RunTable, bigram: float | None = 
         if bigram is not None:
             reference_line(figure, place["row"], place["col"], bigram)
     _sizes_legend(figure, sizes, bigram)
-    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    dress(figure, WIDTH, height)
     return figure
 
 
@@ -497,5 +494,5 @@ def _sizes_legend(figure: go.Figure, sizes: Mapping[str, str], bigram: float | N
     for size, color in sizes.items():
         figure.add_trace(legend_line(size, color, "legend"), row=1, col=1)
     if bigram is not None:
-        figure.add_trace(legend_reference(bigram, "legend"), row=1, col=1)
+        figure.add_trace(legend_reference(bigram), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})

@@ -13,13 +13,13 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS
-from analysis.figures.style import GREY, INK, ROW_HEIGHT, SHADE, WIDTH, arch_panels, dress, size_scale
+from analysis.figures.style import GREY, INK, SHADE, WIDTH, arch_panels, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import grouped, prepare
 from analysis.fits.study_fits import StudyFits
-from analysis.report.figures import PANELS_A_ROW, DrawnLaw, add_law, rows_of
+from analysis.report.figures import DrawnLaw, add_law, rows_of
 from analysis.run_table import RunTable
 from arch.amounts import counted
 
@@ -117,19 +117,19 @@ def profiles_figure(fits: StudyFits, tables: RunTable) -> go.Figure | None:
         return None
     points = prepare(grouped(replace(tables, settings=fits.settings)), points=CURVES).groups
     panels = [isoflop_figure(points[group], result) for group, result in results.items()]
-    figure, n_rows, columns = arch_panels(list(results), PANELS_A_ROW, 84 / ROW_HEIGHT)
+    figure, places, height = arch_panels(list(results))
     named = set[str]()
-    for index, panel in enumerate(panels):
+    for panel, place in zip(panels, places, strict=True):
         for trace in panel.data:
             first = trace.showlegend is not False and trace.name not in named
             named |= {trace.name} if first else set()
             trace.update(legendgroup=trace.name, showlegend=first)
-            figure.add_trace(trace, 1 + index // columns, 1 + index % columns)
+            figure.add_trace(trace, **place)
     log_n, loss = ([end for panel in panels for end in panel.layout[axis].range] for axis in ("xaxis", "yaxis"))
     figure.update_xaxes(log_axis(10 ** min(log_n), 10 ** max(log_n), "parameters N", "count"))
     figure.update_yaxes(range=[min(loss), max(loss)])
     figure.update_yaxes(title_text=f"loss ({fits.unit})", col=1)
-    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
+    dress(figure, WIDTH, height)
     return figure
 
 

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import kibi, log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
-from analysis.figures.style import GREY, ROW_HEIGHT, WIDTH, band, dress, fade, legend_line
+from analysis.figures.style import GAP, GREY, ROW_HEIGHT, WIDTH, band, dress, fade, legend_line, panel_at
 from analysis.fits.fit import NOTHING
 from analysis.fits.task_fits import Curve, LengthScores, Score, TaskFit, TaskFits
 from analysis.pages.cells import number, shown
@@ -130,10 +130,10 @@ def tasks_figure(fits: TaskFits, unit: str) -> go.Figure | None:
     for i, task in enumerate(tasks):
         for law in task.laws:
             if law.curve:
-                _add_curve(figure, _place(i), law.curve, colors[law.arch])
+                _add_curve(figure, panel_at(i, COLUMNS), law.curve, colors[law.arch])
             losses, hover = [score.loss for score in law.scores], f"loss %{{x:.4g}} {unit}"
             marks = _marks(losses, law.scores, colors[law.arch], hover, filled=law.curve is not None)
-            figure.add_trace(marks, **_place(i))
+            figure.add_trace(marks, **panel_at(i, COLUMNS))
     figure.update_xaxes(autorange="reversed", title_text=f"loss ({unit}), falling", title_standoff=6)
     return figure
 
@@ -154,7 +154,7 @@ def benchmarks_figure(fits: TaskFits, convention: str) -> go.Figure | None:
             if any(score.error for score in last):
                 ends = [None if score.error is None else Z95 * score.error for score in last]
                 marks.error_y = {"type": "data", "array": ends, "thickness": 0.8, "width": 2, "color": fade(color, 0.5)}
-            figure.add_trace(marks, **_place(i))
+            figure.add_trace(marks, **panel_at(i, COLUMNS))
             computes += of_law
     title = f"training compute C (FLOP, {convention})"
     figure.update_xaxes(log_axis(min(computes) / 1.3, max(computes) * 1.3, title, "flop"))
@@ -166,16 +166,12 @@ def in_percent(task: TaskFit) -> bool:
     return task.scale.kind == "accuracy" and task.scale.full == 1
 
 
-def _place(i: int) -> dict[str, int]:
-    return {"row": 1 + i // COLUMNS, "col": 1 + i % COLUMNS}
-
-
 def _panels(tasks: Sequence[TaskFit]) -> tuple[go.Figure, dict[str, str]]:
     """A figure with an empty panel for each task and a legend, and the colours of the architectures."""
     archs = list(dict.fromkeys(law.arch for task in tasks for law in task.laws))
     colors, rows = arch_colors(archs), -(-len(tasks) // COLUMNS)
     titles, columns = [f"<b>{task.title}</b>" for task in tasks], min(COLUMNS, len(tasks))
-    gap = {"horizontal_spacing": 0.07, "vertical_spacing": 84 / (ROW_HEIGHT * rows)}
+    gap = {"horizontal_spacing": 0.07, "vertical_spacing": GAP / (ROW_HEIGHT * rows)}
     figure = make_subplots(rows, columns, subplot_titles=titles, **gap)
     figure.update_annotations(font_size=13)
     for i, task in enumerate(tasks):
@@ -186,10 +182,10 @@ def _panels(tasks: Sequence[TaskFit]) -> tuple[go.Figure, dict[str, str]]:
             axis["type"] = "log"
         elif not any(score.value for law in task.laws for score in law.scores):
             axis["range"] = [-0.03 * scale.full, scale.full]  # plotly would centre zeros in an axis from -1 to 1
-        figure.update_yaxes(title_text=task.metric, title_standoff=4, **axis, **_place(i))
+        figure.update_yaxes(title_text=task.metric, title_standoff=4, **axis, **panel_at(i, COLUMNS))
         if scale.chance:
             line = {"color": GREY, "dash": "dash", "width": 1.2}
-            figure.add_hline(scale.chance * scale.full, line=line, **_place(i))
+            figure.add_hline(scale.chance * scale.full, line=line, **panel_at(i, COLUMNS))
     for arch in archs:
         figure.add_trace(legend_line(name_of(arch), colors[arch], "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1})
