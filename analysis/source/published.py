@@ -99,9 +99,6 @@ class Published:
     def scores(self) -> pd.DataFrame | None:
         return read_table(self.folder / SCORES, AGAIN) if self.has(SCORES) else None
 
-    def forecast_scores(self) -> pd.DataFrame | None:
-        return read_table(self.folder / FORECAST_SCORES, AGAIN) if self.has(FORECAST_SCORES) else None
-
     def corpus(self) -> dict[str, Any] | None:
         return self._json(CORPUS) if self.has(CORPUS) else None
 
