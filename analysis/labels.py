@@ -13,14 +13,9 @@ def parts(point: str) -> dict[str, str]:
     return dict(field.split("=", 1) for field in point.split(SEPARATOR) if "=" in field)
 
 
-def joined(fields: Mapping[str, str]) -> str:
-    """The point of these fields."""
-    return SEPARATOR.join(f"{field}={value}" for field, value in fields.items())
-
-
 def without(point: str, fields: Collection[str]) -> str:
     """The point without some of its fields."""
-    return joined({field: value for field, value in parts(point).items() if field not in fields})
+    return SEPARATOR.join(f"{field}={value}" for field, value in parts(point).items() if field not in fields)
 
 
 def group_of(arch: str, point: str) -> str:
