@@ -153,15 +153,6 @@ class Compared(Stored):
         view = next(iter(self.views.values()), None)
         return None if view is None or view.reason else view
 
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """(other, reference) of every pair that is compared under any count."""
-        names: dict[frozenset[str], tuple[str, str]] = {}
-        for view in self.views.values():
-            for other, reference in view.pairs:
-                names.setdefault(frozenset((other, reference)), (other, reference))
-        return list(names.values())
-
     def ranking(self, other: str, reference: str, reach: float) -> Claim | None:
         """Of two at so many times the end of the range; None where their laws do not tell."""
         c = reach * (self.main.range[1] if self.main else 0.0)

@@ -241,7 +241,11 @@ def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
                 who, gain = f"{row.other} against {row.reference}, {name}", row.against(row.other).ratio
                 ends = gain.interval or (None, None)
                 yield Reading("comparison", who, f"gain at {row.at:.6g} FLOP", gain.value, *ends)
-        for other, reference in comparison.pairs:
+        pairs: dict[frozenset[str], tuple[str, str]] = {}
+        for view in comparison.views.values():
+            for pair in view.pairs:
+                pairs.setdefault(frozenset(pair), pair)
+        for other, reference in pairs.values():
             for beyond in (False, True):
                 who = f"{other} against {reference}{', beyond' if beyond else ''}"
                 counts = {name: view.at(other, reference, beyond) for name, view in comparison.views.items()}
