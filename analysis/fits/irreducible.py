@@ -22,12 +22,11 @@ LEAST_SQUARE = 1e-10  # of relative errors, that any points have
 @dataclass(frozen=True)
 class Irreducible:
     """L = floor + above exp(exponent (log C - centre)), of r fits: floor E, above = L - E at the centre, exponent
-    alpha < 0, squares: the mean square of relative errors, each [r]."""
+    alpha < 0, each [r]."""
 
     floor: np.ndarray
     above: np.ndarray
     exponent: np.ndarray
-    squares: np.ndarray
     centre: float
 
     def at(self, log_c: float | np.ndarray) -> np.ndarray:
@@ -39,7 +38,7 @@ class Irreducible:
 
     def take(self, which: Any) -> Irreducible:
         """The fits of an index."""
-        return Irreducible(self.floor[which], self.above[which], self.exponent[which], self.squares[which], self.centre)
+        return Irreducible(self.floor[which], self.above[which], self.exponent[which], self.centre)
 
 
 def fit_irreducible(
@@ -79,9 +78,9 @@ def fit_irreducible(
         lower = misfit(np.exp(left)) < misfit(np.exp(right))
         low, high = np.where(lower, low, left), np.where(lower, right, high)
     exponent = np.exp((low + high) / 2)
-    floor, above, squares = _solve(x, y, weights, exponent)
+    floor, above, _ = _solve(x, y, weights, exponent)
     nan = np.where(good, 0.0, np.nan)
-    return Irreducible(floor + nan, above + nan, nan - exponent, squares / len(x) + nan, centre)
+    return Irreducible(floor + nan, above + nan, nan - exponent, centre)
 
 
 def _solve(
