@@ -62,13 +62,12 @@ AT = 8  # computes above a cut at which an optimum is compared
 class Rule:
     """The constants of the docstring above. near, nearest: log loss above the frontier at which a run has half its
     weight in the surface and in the frontier's law (inf: all weigh the same); exponent: g of other tables, and the
-    standard deviation of its logarithm; by_compute: power of a run's compute in its weight in the frontier's law;
-    by_runs: power of the number of runs below a cut; by_reach: whether log(r) is in the variance."""
+    standard deviation of its logarithm; by_runs: power of the number of runs below a cut; by_reach: whether log(r) is
+    in the variance."""
 
     near: float = 0.05
     nearest: float = 0.01
     exponent: tuple[float, float] = (0.12, 0.15)
-    by_compute: float = 1.0
     by_runs: float = 3.0
     by_reach: bool = True
 
@@ -403,7 +402,7 @@ def forecast(
     left = np.array([~mine for (_, mine), good in zip(groups, enough, strict=True) if good], dtype=bool)
     excess = above_frontier(points, np.concatenate([kept, left.reshape(-1, len(points))]))
     near, nearest = (by_nearness(excess, scale) * weights for scale in (rule.near, rule.nearest))
-    nearest = nearest * (points.flops / points.flops.max()) ** rule.by_compute
+    nearest = nearest * (points.flops / points.flops.max())
     surfaces = fit_form(points, points.loss, near, objective, form, delta=delta).surface
     amounts = points.n_params, points.n_tokens, points.unique_tokens
     with np.errstate(all="ignore"):
