@@ -124,19 +124,13 @@ def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
     return tuple(times * reached for times in BEYOND)
 
 
-def fit(
-    points: Points,
-    approach: str = PARAMETRIC,
-    *,
-    progress: Callable[[float], None] | None = None,
-    **options: Any,
-) -> Fit:
-    """One group by one approach; `options` are those of `Options`. progress: called with the share that is done, now
-    and then. Raises InputError where the points do not allow the fit."""
+def fit(points: Points, approach: str = PARAMETRIC, **options: Any) -> Fit:
+    """One group by one approach; `options` are those of `Options`. Raises InputError where the points do not allow the
+    fit."""
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
-    return fit_with_surface(points, approach, None, progress, Options(**options))[0]
+    return fit_with_surface(points, approach, None, None, Options(**options))[0]
 
 
 def fit_with_surface(

@@ -506,11 +506,6 @@ class Fit(Stored):
         return self.law(D_OPT).exponent
 
     @property
-    def n_opt(self) -> Estimate:
-        """N_opt in the middle of the range."""
-        return NOTHING if self.middle is None else self.middle.n_params
-
-    @property
     def parameters(self) -> dict[str, Estimate]:
         """All that was estimated, by name: of the surface, exponents, and the optimum in the middle; without those that
         the fit does not know."""

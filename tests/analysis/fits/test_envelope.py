@@ -222,7 +222,7 @@ def test_envelope_and_surface_agree_within_their_intervals() -> None:
         parametric = parametric_result(surface, at=[envelope.middle.flops])
         for interval, value in (
             (envelope.a.interval, parametric.a.value),
-            (envelope.n_opt.interval, parametric.optima[0].n_params.value),
+            (envelope.middle.n_params.interval, parametric.optima[0].n_params.value),
             (parametric.a.interval, envelope.a.value),
         ):
             agreed += interval[0] <= value <= interval[1]

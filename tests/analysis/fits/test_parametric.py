@@ -49,7 +49,8 @@ def test_intervals_hold_the_truth_of_this_study(objective):
     for name, value in (TRUTH.to_dict() | {"a": TRUTH.a, "b": 1 - TRUTH.a}).items():
         estimate = computed.parameters[name]
         assert estimate.low < value < estimate.high and estimate.low < estimate.value < estimate.high, name
-    assert computed.n_opt.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1) and not computed.reasons
+    assert computed.middle.n_params.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1)
+    assert not computed.reasons
 
 
 def test_replicates_are_of_the_seed_and_the_order_of_rows_does_not_matter():
@@ -228,7 +229,7 @@ def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested(surface
     assert computed.parameters["alpha"].value == computed.parameters["beta"].value and computed.a.value == 0.5
     assert computed.a.interval is None and computed.b.interval is None
     assert computed.reasons == {"a": "assumed: alpha = beta"} and computed.b.reason == computed.a.reason
-    assert computed.n_opt.interval and computed.optima[0].n_params.interval
+    assert computed.middle.n_params.interval and computed.optima[0].n_params.interval
     assert (computed.parametric.p_tied <= 0.01) == rejected
     assert computed.parametric.over_training["eta"].value == computed.parameters["alpha"].value / 2
 

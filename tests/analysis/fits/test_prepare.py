@@ -222,7 +222,8 @@ def test_the_surface_of_whole_curves_of_a_study(study):
     curves = prepare(runs_of(study), points="curves").groups
     computed, shares = {}, []
     for group, points in curves.items():
-        result = approaches.fit(points, "parametric", n_replicates=100, progress=shares.append)
+        asked = approaches.Options(n_replicates=100)
+        result, _ = approaches.fit_with_surface(points, "parametric", None, shares.append, asked)
         computed[group] = result.parameters["alpha"].value
         assert result.parameters["a"].interval[0] < 0.5 < result.parameters["a"].interval[1]
         assert result.parameters["a"].value == pytest.approx(0.5, abs=0.05)
