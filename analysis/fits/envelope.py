@@ -292,8 +292,6 @@ def _ended_ahead(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndar
     """
     censored = np.zeros(owner.shape, dtype=bool)
     for rank, curve in enumerate(curves[:-1]):
-        if not len(curve.log_c):
-            continue
         end = curve.log_c[-1:]
         larger = np.array([other.read(end)[0] for other in curves[rank + 1 :]])
         best = (larger + shifts[:, rank + 1 :]).min(1)  # [r]

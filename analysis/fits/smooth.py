@@ -35,8 +35,6 @@ def smooth(
 
 def read_at(log_c: np.ndarray, log_loss: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Linear interpolation of log loss in log C at `at`; +inf outside the curve, where it says nothing."""
-    if len(log_c) == 0:
-        return np.full(np.shape(at), np.inf)
     values = np.interp(at, log_c, log_loss)
     slack = 1e-12 * max(abs(log_c[0]), abs(log_c[-1]), 1.0)  # a grid's end that equals the curve's end is inside
     return np.where((at < log_c[0] - slack) | (at > log_c[-1] + slack), np.inf, values)

@@ -22,7 +22,6 @@ from analysis.fits.fit import L_OPT, N_OPT, NEAR, Estimate, Fit, Optimum
 from analysis.fits.noise import NoisePart, SeedNoise, more_seeds
 from analysis.fits.pairwise import LOSS, Comparison, compared
 from analysis.fits.seeds import SizeCurve
-from analysis.fits.smooth import read_at
 from analysis.fits.study_fits import LossOf, LowestLoss
 from arch.amounts import flop
 
@@ -67,7 +66,8 @@ def _reached(fit: Fit) -> tuple[float, float] | None:
 
 def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, level: float) -> LossOf:
     """The lowest loss at C and the size that has it."""
-    envelope = extract(curves, np.array([math.log(c)]))
+    log_c = np.array([math.log(c)])
+    envelope = extract(curves, log_c)
     curve, log_loss = curves[int(envelope.owner[0, 0])], float(envelope.log_loss[0, 0])
     ends = None
     if noise is not None:
@@ -81,10 +81,7 @@ def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, lev
         n_seeds=curve.n_seeds,
         censored=REASONS[int(envelope.code[0, 0])],
         n_sizes=len(curves),
-        n_rivals=sum(
-            other is not curve and bool(np.isfinite(read_at(other.log_c, other.log_loss, np.array([math.log(c)]))[0]))
-            for other in curves
-        ),
+        n_rivals=sum(other is not curve and bool(np.isfinite(other.read(log_c)[0])) for other in curves),
     )
 
 
