@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 RAN_ON = re.compile(r"(\d+) x (.+)")
-COLUMNS = (
-    *("run_id", "arch", "size", "seed", "state", "tokens", "flops_exact", "device", "units", "planned_minutes"),
-    *("spent_minutes", "tokens_per_s", "mfu_exact"),
-)
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,8 @@ def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:
 
 
 def costs_table(costs: Iterable[Cost]) -> pd.DataFrame:
-    return pd.DataFrame([[getattr(cost, name) for name in COLUMNS] for cost in costs], columns=list(COLUMNS))
+    columns = [field.name for field in fields(Cost) if field.name != "is_forecast"]
+    return pd.DataFrame([[getattr(cost, name) for name in columns] for cost in costs], columns=columns)
 
 
 def _cost(run: RunSpec, row: dict[Any, Any]) -> Cost:
