@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from analysis.fits.draws import student_scale
@@ -109,18 +110,13 @@ def gather(groups: Sequence[Points]) -> Together:
         tuple(points.group for points in groups),
         np.concatenate([np.full(len(points), i) for i, points in enumerate(groups)]),
         {
-            "cell": _ranks([str(cell) for points in groups for cell in points.cell]),
-            "run": _ranks([f"{points.group} {run}" for points in groups for run in points.run]),
+            "cell": pd.factorize(pd.Series([str(cell) for points in groups for cell in points.cell]))[0],
+            "run": pd.factorize(pd.Series([f"{points.group} {run}" for points in groups for run in points.run]))[0],
             "point": np.arange(len(log_loss)),
         },
         data,
         centre,
     )
-
-
-def _ranks(labels: Sequence[str]) -> np.ndarray:
-    rank = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-    return np.array([rank[label] for label in labels])
 
 
 def fit(points: Together, shared: bool = True) -> tuple[np.ndarray, float]:
