@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.approaches import Options
-from analysis.fits.comparison.frontiers import BEYOND, Views, fit_views, view_of
+from analysis.fits.comparison.frontiers import BEYOND, fit_frontiers, view_of
 from analysis.fits.fit import PARAMETRIC, Claim, Fit
 from analysis.fits.pairwise import Compared, View
 from analysis.fits.parametric import FIRST_SHARE, rows_of
@@ -30,6 +30,7 @@ from arch.errors import InputError
 
 POINTS_A_RUN = 5
 N_REPLICATES = 299
+Views = Mapping[str, Sequence[Points] | str]  # by the name of a way of counting, the groups, or why there are none
 
 
 def compare_study(
@@ -74,11 +75,13 @@ def _compared(
     }
     if max((len(groups) for groups in own.values() if not isinstance(groups, str)), default=0) < 2:
         return Compared(at, reason="a comparison needs two architectures")
-    frontiers, reasons = fit_views(own, N_REPLICATES, options.level, options.seed, seed_noise)
     described = dict[str, View]()
-    for name in own:
+    for name, groups in own.items():
         try:
-            described[name] = view_of(frontiers[name]) if name in frontiers else View(reason=reasons[name])
+            if isinstance(groups, str):
+                raise InputError(groups)
+            frontiers = fit_frontiers(groups, N_REPLICATES, options.level, options.seed, seed_noise)
+            described[name] = view_of(frontiers)
         except InputError as error:
             described[name] = View(reason=str(error))
     compared = Compared(at, described)

@@ -7,7 +7,7 @@ optimal frontiers: compute for the same loss, and who is best at a budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -32,7 +32,6 @@ NO_E_REASON = (
     "beyond the range of compute nothing is said"
 )
 NEVER = "some draws never reach the loss"
-Views = Mapping[str, Sequence[Points] | str]  # by the name of a way of counting, the groups, or why there are none
 
 
 @dataclass(frozen=True)
@@ -115,21 +114,6 @@ def fit_frontiers(
     costs = {group.group: cost_of(group) for group in groups}
     spans = {group.group: (float(group.flops.min()), float(group.flops.max())) for group in groups}
     return Frontiers(points, fitted, p_shared_e, surfaces, costs, spans, fine, level)
-
-
-def fit_views(
-    views: Views, n_replicates: int = 999, level: float = 0.95, seed: int = 0, seed_noise: float = 0.0
-) -> tuple[dict[str, Frontiers], dict[str, str]]:
-    """By name, the architectures under every way of counting, and why there are none under the others."""
-    fitted, reasons = {}, {}
-    for name, groups in views.items():
-        try:
-            if isinstance(groups, str):
-                raise InputError(groups)
-            fitted[name] = fit_frontiers(groups, n_replicates, level, seed, seed_noise)
-        except InputError as error:
-            reasons[name] = str(error)
-    return fitted, reasons
 
 
 def view_of(frontiers: Frontiers) -> View:

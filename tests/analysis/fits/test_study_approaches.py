@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.fits.approaches import APPROACHES, fit_groups, options_of
-from analysis.fits.compared import POINTS_A_RUN, views_of
+from analysis.fits.approaches import APPROACHES, Options, fit_groups, options_of
+from analysis.fits.compared import POINTS_A_RUN, compare_study, views_of
 from analysis.fits.pairwise import WORSE
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
@@ -90,6 +90,14 @@ def test_the_better_architecture_needs_less_compute_under_every_view(fits):
         assert view.archs[0] == "tnl" and comparison.ratio.low <= BETTER ** (-1 / 0.15) <= comparison.ratio.high, name
     pair = compared.pair("llama", "tnl", fits.verdicts[0].against("llama", "tnl"))
     assert pair.compute["C exact, N without embeddings"].verdict == WORSE and pair.verdict == WORSE
+
+
+def test_a_way_of_counting_that_runs_do_not_tell_has_its_reason(study, monkeypatch):
+    monkeypatch.setattr("analysis.fits.compared.N_REPLICATES", 20)
+    (compared,) = compare_study(with_runs(study, study.runs.assign(hardware=None)), Options())
+    reasons = {name: view.reason for name, view in compared.views.items() if view.reason}
+    assert list(reasons) == ["C measured seconds, N without embeddings"] and compared.main is not None
+    assert "hardware or speed is not recorded" in next(iter(reasons.values()))
 
 
 def test_it_is_read_back_as_it_was_written(fits):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.frontiers import fit_frontiers, fit_views, view_of
+from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.comparison.joint import fit_paired, gather, p_value_of_shared_e
 from analysis.fits.fit import Estimate
 from analysis.fits.pairwise import (
@@ -126,13 +126,6 @@ def test_what_costs_more_a_token_needs_more_compute(frontiers):
 
 
 def test_views_without_a_comparison_have_their_reason(frontiers):
-    groups = study([ONE, NEAR], *NOISE, seed=3)
-    result, reasons = fit_views({"6nd": groups, "exact": groups[:1], "seconds": "no hardware is recorded"}, 19)
-    assert list(result) == ["6nd"]
-    assert reasons == {
-        "exact": "a comparison needs two architectures, there is 1",
-        "seconds": "no hardware is recorded",
-    }
     for broken, why in (
         (replace(frontiers, fine=np.zeros_like(frontiers.fine)), "nothing is identified"),
         (replace(frontiers, spans={"a": (1e15, 1e16), "b": (1e18, 1e19)}), "no compute was reached by all"),
