@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -277,17 +276,11 @@ def fit_surfaces(
     w = np.ones(np.shape(losses)[-1]) if weights is None else weights
     table = [np.atleast_2d(np.asarray(value, dtype=float)) for value in (log_n, log_d, losses, w)]
     unique = np.atleast_2d(log_d if log_unique is None else log_unique) if model.repeated else None
-    given = None if irreducible is None else np.atleast_1d(np.asarray(irreducible, dtype=float))
-    arrays = [*table, unique, given]
-    r, n = max(len(value) for value in arrays if value is not None), table[2].shape[-1]
+    data = data_of(table, unique, None if irreducible is None else np.atleast_1d(np.asarray(irreducible, dtype=float)))
+    r, n = data.loss.shape
     block = max(1, BLOCK // (n * (4 if model.repeated else 1)))
-    parts: list[Solution] = []
-    for first in range(0, r, block):
-        rows = slice(first, min(first + block, r))
-        some = [value if value is None or len(value) == 1 else value[rows] for value in arrays]
-        data = data_of(some[:4], some[4], some[5], rows.stop - first)
-        parts.append(_solved(model, data, goal, every_start, near))
-    return joined(parts)
+    blocks = np.split(np.arange(r), range(block, r, block))
+    return joined([_solved(model, data.take(rows), goal, every_start, near) for rows in blocks])
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
@@ -302,12 +295,11 @@ def joined(parts: Sequence[Solution]) -> Solution:
     )
 
 
-def data_of(
-    table: Sequence[Any], log_unique: np.ndarray | None = None, irreducible: np.ndarray | None = None, r: int = 1
-) -> Data:
+def data_of(table: Sequence[np.ndarray], log_unique: np.ndarray | None, irreducible: np.ndarray | None) -> Data:
     """r data sets in centred, unit-free numbers. table: log N, log D, loss and weights, [r or 1, n] each, as log_unique
     is; irreducible [r or 1]."""
     log_n, log_d, loss, weights = table
+    r = max(len(value) for value in (*table, log_unique, irreducible) if value is not None)
     total = weights.sum(-1, keepdims=True)
     w = weights / total
     centre_n, centre_d = (value.mean(-1, keepdims=True) for value in (log_n, log_d))
