@@ -77,11 +77,14 @@ class Pair:
     compute: dict[str, Comparison | None] = field(default_factory=dict)
 
     @property
+    def verdicts(self) -> list[str]:
+        """On compute, by each count."""
+        return [UNKNOWN if comparison is None else comparison.verdict for comparison in self.compute.values()]
+
+    @property
     def by_count(self) -> str:
         """The verdict on compute, which must be the same by every count."""
-        return _joint_verdict(
-            [UNKNOWN if comparison is None else comparison.verdict for comparison in self.compute.values()], every=True
-        )
+        return _joint_verdict(self.verdicts, every=True)
 
     @property
     def verdict(self) -> str:

@@ -18,7 +18,6 @@ from analysis.fits.pairwise import BETTER, DISPUTED, UNDECIDED, UNKNOWN, WORSE, 
 from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
 from analysis.fits.verdict import seeds_that_halve
 from analysis.labels import arch_of
-from analysis.pages.cells import signed
 from analysis.report.laws import doubted, law_sentences, leading_law
 from analysis.report.section import Section, Table
 from analysis.report.variants import is_of_variants, variant_lines
@@ -27,6 +26,7 @@ from analysis.report.words import (
     family_name,
     listed,
     loss_of,
+    more_cell,
     noise_text,
     size_of,
     times_cell,
@@ -67,7 +67,7 @@ def losses_table(fits: StudyFits) -> Table:
             row = head | {
                 "architecture": name_of(arch),
                 "loss at this C": loss_of(own.loss),
-                "above the lowest": _difference(pair),
+                "above the lowest": more_cell(pair.loss, ".1%") if pair else "",
                 SAME_LOSS: times_cell(next(iter(pair.compute.values()), None)) if pair else "",
                 VERDICT: _verdict_cell(pair) if pair else "",
                 BEST_SIZE: f"{own.size}, {count(own.n_tokens)}",
@@ -91,11 +91,6 @@ def _pairs_with_best(fits: StudyFits, lowest: LowestLoss) -> dict[str, Pair]:
     """By architecture, all that is known of it against the best one; the best one is not in it."""
     surfaces, best = fits.compared(lowest.at), lowest.best
     return {arch: surfaces.pair(arch, best, loss.against_best) for arch, loss in lowest.archs.items() if arch != best}
-
-
-def _difference(pair: Pair | None) -> str:
-    more = pair.loss.more if pair and pair.loss else None
-    return "" if more is None else signed(more.value, ".1%", more.ends)
 
 
 def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
@@ -191,7 +186,7 @@ def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
     if some := _of_some_counts(pair):
         disputed = f"{DISPUTED}, " * (pair.verdict == DISPUTED)
-        verdicts = dict(zip(pair.compute, _verdicts(pair), strict=True))
+        verdicts = dict(zip(pair.compute, pair.verdicts, strict=True))
         n, others = len(verdicts), {name: verdict for name, verdict in verdicts.items() if verdict != some}
         if len(others) == n - 1 > 1 and len(set(others.values())) == 1:  # the odd one by its name
             (only,) = set(verdicts) - set(others)
@@ -203,13 +198,8 @@ def _by_counts(pair: Pair) -> str:
 
 def _of_some_counts(pair: Pair) -> str | None:
     """Where all counts of compute together are undecided: the verdict that some of them have."""
-    some = next((verdict for verdict in (WORSE, BETTER) if verdict in _verdicts(pair)), None)
+    some = next((verdict for verdict in (WORSE, BETTER) if verdict in pair.verdicts), None)
     return some if pair.by_count == UNDECIDED else None
-
-
-def _verdicts(pair: Pair) -> list[str]:
-    """On compute, by each count."""
-    return [UNKNOWN if comparison is None else comparison.verdict for comparison in pair.compute.values()]
 
 
 def _verdict_cell(pair: Pair) -> str:
@@ -277,7 +267,7 @@ def _narrower(lowest: LowestLoss, noise: SeedNoise) -> list[str]:
     return [
         f"{counted(seeds_that_halve(arch, lowest, noise), 'more seed')} of {listed(list(sizes))} would make the "
         f"interval of {name_of(arch)} against {name_of(lowest.best)}, "
-        f"{signed(widest.more.value, '.1%', widest.more.ends)}, half as wide."
+        f"{more_cell(widest, '.1%')}, half as wide."
     ]
 
 

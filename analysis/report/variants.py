@@ -10,12 +10,12 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, WIDTH, dress
-from analysis.fits.pairwise import UNDECIDED, Comparison
+from analysis.fits.pairwise import UNDECIDED
 from analysis.fits.study_fits import StudyFits, VariantFamily
 from analysis.fits.variants import seeds_that_halve
-from analysis.pages.cells import number, shown, signed
+from analysis.pages.cells import number, shown
 from analysis.report.section import Section, Table
-from analysis.report.words import listed
+from analysis.report.words import listed, more_cell
 from arch.amounts import count, counted
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
@@ -56,7 +56,7 @@ def variant_lines(fits: StudyFits) -> list[str]:
     for family in _compared(fits) if is_of_variants(fits) else ():
         first, best = family.variants[0], min(family.variants, key=lambda variant: variant.loss)
         where = f"after {_after(family)}: {best.loss:.4f} {fits.unit}"
-        against = f", {_difference(best.against_first)} against {first.name}" if best.against_first else ""
+        against = f", {more_cell(best.against_first, '.2%')} against {first.name}" if best.against_first else ""
         lines.append(f"{_title(family)}: {best.name} has the lowest held-out loss {where}{against}.")
         others = [best] if best.against_first else family.variants[1:]
         undecided = [
@@ -81,16 +81,12 @@ def variant_rows(fits: StudyFits) -> list[dict[str, str]]:
             "parameters": number(count(variant.n_params), variant.n_params),
             "C (FLOP, exact)": number(power_of_ten(variant.flops), variant.flops),
             "held-out loss": shown(variant.loss, ".4f"),
-            "above the first": _difference(variant.against_first),
+            "above the first": more_cell(variant.against_first, ".2%"),
             "verdict": variant.against_first.verdict if variant.against_first else "",
         }
         for family in _compared(fits)
         for i, variant in enumerate(family.variants)
     ]
-
-
-def _difference(against: Comparison | None) -> str:
-    return "" if against is None else signed(against.more.value, ".2%", against.more.ends)
 
 
 def variant_notes(fits: StudyFits) -> list[str]:

@@ -10,7 +10,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.fit import Estimate, Fit
 from analysis.fits.noise import NoisePart, SeedNoise, degrees_text
 from analysis.fits.pairwise import Comparison
-from analysis.pages.cells import Number, number, shown
+from analysis.pages.cells import Number, number, shown, signed
 from arch.amounts import count, first_few
 
 NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
@@ -72,6 +72,11 @@ def optimum_cells(law: Fit) -> dict[str, str]:
         c = power_of_ten(at.flops)
         cells |= {f"N_opt at {c} FLOP": size_of(at.n_params), f"D_opt at {c} FLOP": size_of(at.n_tokens)}
     return cells
+
+
+def more_cell(compared: Comparison | None, form: str) -> str:
+    """What the other of a pair has more, as a share with its interval; "" where they are not compared."""
+    return "" if compared is None else signed(compared.more.value, form, compared.more.ends)
 
 
 def times_cell(compared: Comparison | None) -> str:
