@@ -189,23 +189,24 @@ def _points(runs: Sequence[_Run]) -> dict[str, dict[str, Any]]:
 
 
 def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
-    frames = [
-        _with_cost(pd.DataFrame(run.rows).reindex(columns=list(METRICS)), run.header)
-        for run in runs
-        if run.header is not None and run.rows
-    ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup", "phase")), _points(runs))
+    return _losses_table(runs, [run.rows for run in runs], METRICS)
 
 
 def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
     sources = dict.fromkeys(key for run in runs for row in run.evals for key in row if key.startswith(OF_SOURCE))
-    columns = (*_EVAL_COLUMNS, *sources)
+    return _losses_table(runs, [run.evals for run in runs], (*_EVAL_COLUMNS, *sources))
+
+
+def _losses_table(runs: Sequence[_Run], rows: Sequence[list[Record]], columns: Sequence[str]) -> pd.DataFrame:
+    """rows: of each run, with `columns`."""
     frames = [
-        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(columns)), run.header)
-        for run in runs
-        if run.header is not None and run.evals
+        _with_cost(pd.DataFrame(own).reindex(columns=list(columns)), run.header)
+        for run, own in zip(runs, rows, strict=True)
+        if run.header is not None and own
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *columns, *_flops_columns(), "warmup", "phase")), _points(runs))
+    flops = [f"flops_{name}" for name in CONVENTIONS]
+    nothing = pd.DataFrame({name: [] for name in (*RUN_KEYS, *columns, *flops, "warmup", "phase")})
+    return with_axes(pd.concat(frames, ignore_index=True) if frames else nothing, _points(runs))
 
 
 def _run_row(run: _Run) -> dict[str, Any]:
@@ -307,13 +308,3 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
 
 def _training(header: dict[str, Any]) -> Training:
     return Training.model_validate(header["record"]["spec"]["training"])
-
-
-def _flops_columns() -> list[str]:
-    return [f"flops_{name}" for name in CONVENTIONS]
-
-
-def _concat(frames: list[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    if not frames:
-        return pd.DataFrame({name: [] for name in columns})
-    return pd.concat(frames, ignore_index=True)
