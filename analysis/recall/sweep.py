@@ -122,8 +122,8 @@ def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
 def missing(sweep: Sweep, directory: Path) -> Iterator[tuple[ModelConfig, int]]:
     """The model and the steps of each training that is not stored, at most: trials may be spared by one that solves,
     and steps by one that is done. Seeds after the first, whose trial is not chosen yet, count as of the first trial."""
-    for unit in units(sweep):
-        if settle(sweep, unit, partial(stored, sweep, directory, unit)) is not None:
+    for unit, outcome in outcomes(sweep, directory).items():
+        if outcome is not None:
             continue
         trials = sweep.trials(unit.arch, unit.width)
         left = [trial for trial in trials if stored(sweep, directory, unit, trial, sweep.seeds[0]) is None]
