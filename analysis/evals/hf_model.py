@@ -178,7 +178,7 @@ def load_hf(folder: Path, device: str) -> LoadedModel:
         folder,
         longest=context if context and _has_learned_positions(model, context) else None,
     )
-    model.register_forward_pre_hook(loaded._count, with_kwargs=True)
+    model.register_forward_pre_hook(loaded.count, with_kwargs=True)
     return loaded
 
 

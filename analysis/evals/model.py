@@ -50,11 +50,8 @@ class LoadedModel:
     n_tokens_read: int = 0
     longest: int | None = None
 
-    def count_tokens(self) -> None:
-        """Count what every forward pass reads from now on, also where another wrapper holds the same decoder."""
-        self.model.decoder.register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def _count(self, _module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def count(self, _module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """A hook before forward passes that counts what these read."""
         self.n_tokens_read += (inputs[0] if inputs else named["input_ids"]).numel()
 
     @contextmanager
@@ -158,5 +155,5 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
         )
     in_bf16 = autocast and device.startswith("cuda")
     loaded = LoadedModel(model, model.model_config, tokenizer, device, in_bf16, length, path)
-    loaded.count_tokens()
+    model.decoder.register_forward_pre_hook(loaded.count, with_kwargs=True)  # which other wrappers may hold too
     return loaded

@@ -130,9 +130,9 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
     tasks: dict[str, Task] = {}
     for name in expand(words):
-        is_ours = entry_of(name) is not None
-        task = _make(name, context) if is_ours else _make_outside(name, context)
-        if task.name in tasks or (not is_ours and entry_of(task.name) is not None):
+        entry = entry_of(name)
+        task = _make(name, entry, context) if entry else _make_outside(name, context)
+        if task.name in tasks or (entry is None and entry_of(task.name) is not None):
             raise InputError(
                 f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one"
             )
@@ -140,9 +140,7 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
     return list(tasks.values())
 
 
-def _make(name: str, context: TaskContext) -> Task:
-    entry = entry_of(name)
-    assert entry is not None
+def _make(name: str, entry: Entry, context: TaskContext) -> Task:
     if ":" not in name and name not in ENTRIES and "file" not in context.settings.get(name, {}):
         raise InputError(
             f"evaluation.tasks: {name} is the perplexity of a text of your own: name it in "

@@ -54,7 +54,7 @@ class Worker:
         """Evaluate the matrix. Raises InputError where results cannot be written."""
         busy = []
         for pairs in matrix.by_checkpoint:
-            if any(self._is_claimed(pair) for pair in pairs):
+            if any(not self._is_settled(pair) and is_taken(pair.checkpoint.results, pair.task.name) for pair in pairs):
                 busy += pairs
             else:
                 busy += [pair for pair in pairs if not self._visit(pair)]
@@ -77,9 +77,6 @@ class Worker:
         self.n_failed += bool(reason)
         self._say(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
         return True
-
-    def _is_claimed(self, pair: Pair) -> bool:
-        return not self._is_settled(pair) and is_taken(pair.checkpoint.results, pair.task.name)
 
     def _is_settled(self, pair: Pair) -> bool:
         return pair.stored() is not None or pair.failed(self._attempt) is not None

@@ -199,19 +199,11 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 class AnswerTooLong(Exception):
-    """An answer of n_tokens does not fit into the window, and lm-eval scores no part of it."""
-
-    def __init__(self, n_tokens: int) -> None:
-        super().__init__(n_tokens)
-        self.n_tokens = n_tokens
+    """An answer of so many tokens does not fit into the window, and lm-eval scores no part of it."""
 
 
 class PromptsTooLong(Exception):
-    """Every prompt would be cut, the shortest has n_tokens with its answer."""
-
-    def __init__(self, n_tokens: int) -> None:
-        super().__init__(n_tokens)
-        self.n_tokens = n_tokens
+    """Every prompt would be cut, the shortest has so many tokens with its answer."""
 
 
 class CountingLM(HFLM):

@@ -147,11 +147,11 @@ class LmEvalTask(Task):
             except AnswerTooLong as error:
                 raise InputError(
                     f"{self.name}: an answer is longer than the window of {max_length} tokens, it needs "
-                    f"{error.n_tokens}: set evaluation.settings.{self.name}.max_length: {error.n_tokens}"
+                    f"{error}: set evaluation.settings.{self.name}.max_length: {error}"
                 ) from None
             except PromptsTooLong as error:
                 raise InputError(
-                    f"{self.name}: every prompt would be cut, the shortest needs {error.n_tokens:,} tokens and the "
+                    f"{self.name}: every prompt would be cut, the shortest needs {error.args[0]:,} tokens and the "
                     f"window has {max_length:,}: set evaluation.settings.{self.name}.max_length where the model reads "
                     f"beyond its training length, or a smaller num_fewshot or max_new_tokens"
                 ) from None
