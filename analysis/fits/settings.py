@@ -67,8 +67,3 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
     from scaling.study.axes import short
 
     return FitSettings(**fit.model_dump(), nuisance={short(axis): by for axis, by in grid.nuisance.items()})
-
-
-def as_it_stands(convention: str) -> FitSettings:
-    """Of somebody else's table, with C by a convention of any name: nothing is smoothed or left out."""
-    return FitSettings().model_copy(update={"flops": convention, "smoothing_tokens": 0, "curve_rows": 0})

@@ -14,7 +14,7 @@ from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible, rows_text
 from analysis.fits.prepare import prepare
 from analysis.fits.seeds import ends_of, seed_groups
-from analysis.fits.settings import as_it_stands
+from analysis.fits.settings import FitSettings
 from analysis.fits.tables.cells import COUNTS, Condition, numbers, plain_counts, text_of
 from analysis.fits.tables.columns import (
     AGREEING,
@@ -215,7 +215,9 @@ def _read(
     notes += amounts.notes
     origin = Origin(chosen, amounts.derived, amounts.six_nd, len(frame), several, unit, tuple(notes), keep_duplicates)
     runs, curves = _runs_and_curves(fields, chosen, amounts.convention)
-    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(amounts.convention), rows.dropped, origin)
+    nothing_smoothed = {"flops": amounts.convention, "smoothing_tokens": 0, "curve_rows": 0}
+    settings = FitSettings().model_copy(update=nothing_smoothed)  # also of a convention that no study has
+    return RunTable(runs, curves, curves.iloc[:0], name, settings, rows.dropped, origin)
 
 
 @dataclass(frozen=True)
