@@ -40,7 +40,6 @@ class Setting:
     context: int
     gpu: bool
     parallel: int = 1
-    threads: int = 1
     law: str = ""  # a law file of learning rates that its runs follow
     model: Mapping[str, Any] = field(default_factory=dict)  # fields that the law's runs had, and ladders have not
     training: Mapping[str, Any] = field(default_factory=dict)  # the same of the section training
@@ -99,7 +98,7 @@ def text_of(proposal: Proposal, setting: Setting) -> str:
         "training:",
         *(f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()),
         f"  precision: {'bf16' if setting.gpu else 'fp32'}",
-        f"  threads: {setting.threads}",
+        "  threads: 1",
         *_checkpoints(proposal, setting),
         *_rates(proposal, ladder, setting, batches),
         "overrides:",
