@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.figures import png
 from analysis.forecast.outcome import read_forecast
 from analysis.source.choose import source_of
 from analysis.table_files import read_table
@@ -47,14 +48,6 @@ class Fitted(NamedTuple):
     fits: StudyFits
     fresh: bool
     damaged: str | None
-
-
-class Reported(NamedTuple):
-    """The page, whether it was made now, and why there are no pictures beside it (None: there are)."""
-
-    path: Path
-    fresh: bool
-    no_pictures: str | None
 
 
 def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitted:
@@ -125,7 +118,7 @@ def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) 
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
-def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper: Path | None = None) -> Reported:
+def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper: Path | None = None) -> png.Drawn:
     """report/index.html, its tables as files (report/tables/*), and report/figures/*.png where Chrome is installed,
     from results/; figures and tables for a paper into the folder `paper`. Fits first if need be.
 
@@ -150,14 +143,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
             **({"published": study.evaluation.published} if study.evaluation.published else {}),
         }
     )
-    from analysis.figures.png import NO_BROWSER, NO_PACKAGE, has_browser, write_pictures
-
     manifest, is_drawn, missing = read_manifest(directory), False, None
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
         missing = manifest["no_pictures"]
-        is_drawn = missing not in (NO_BROWSER, NO_PACKAGE) or not has_browser()
+        is_drawn = missing not in (png.NO_BROWSER, png.NO_PACKAGE) or not png.has_browser()
     if is_drawn and paper is None:
-        return Reported(directory / "index.html", False, missing)
+        return png.Drawn(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
     from analysis.report.page import Study, page
@@ -178,11 +169,11 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False, paper
         content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
         with new_directory(directory, content, kind="report") as temporary:
             made.write(temporary)
-            missing = LIVE if study.live else write_pictures(made.figures, temporary / "figures")
+            missing = LIVE if study.live else png.write_pictures(made.figures, temporary / "figures")
             content["no_pictures"] = missing
     if paper is not None:
         made.write_paper(paper)
-    return Reported(directory / "index.html", not is_drawn, missing)
+    return png.Drawn(directory / "index.html", not is_drawn, missing)
 
 
 def accuracies(study: StudySpec, runs: pd.DataFrame, source: Source) -> list[dict[str, str]]:

@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from analysis.figures import png
 from analysis.pages.html import render
 from data.files import new_directory, read_manifest
 
@@ -19,23 +20,13 @@ VERSION = 11  # of the page
 TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 
-class Drawn(NamedTuple):
-    """The page. fresh: it was made now; no_pictures: why there are no pictures beside it, None where there are."""
-
-    path: Path
-    fresh: bool
-    no_pictures: str | None
-
-
-def write_page(directory: Path, study: str, results: Sequence[Result], notes: Sequence[str] = ()) -> Drawn:
+def write_page(directory: Path, study: str, results: Sequence[Result], notes: Sequence[str] = ()) -> png.Drawn:
     """Draw the current `results` into `directory`, unless the same page is there. `notes` stand on top."""
     made_of = json.dumps([VERSION, [result.to_dict() for result in results], list(notes)], sort_keys=True)
     wanted = hashlib.sha256(made_of.encode()).hexdigest()
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("inputs_hash") == wanted:
-        return Drawn(directory / "index.html", False, manifest["no_pictures"])
-
-    from analysis.figures.png import write_pictures
+        return png.Drawn(directory / "index.html", False, manifest["no_pictures"])
 
     names, order = dict.fromkeys(result.task for result in results), list(ENTRIES)
     tasks = [
@@ -47,8 +38,8 @@ def write_page(directory: Path, study: str, results: Sequence[Result], notes: Se
     with new_directory(directory, content, kind="evals") as temporary:
         html = render(TEMPLATE, figures=bool(pictures), study=study, notes=list(notes), tasks=tasks)
         (temporary / "index.html").write_text(html, encoding="utf-8")
-        content["no_pictures"] = write_pictures(pictures, temporary / "figures") if pictures else None
-    return Drawn(directory / "index.html", True, content["no_pictures"])
+        content["no_pictures"] = png.write_pictures(pictures, temporary / "figures") if pictures else None
+    return png.Drawn(directory / "index.html", True, content["no_pictures"])
 
 
 def _shown(task: str, results: list[Result]) -> dict[str, Any]:

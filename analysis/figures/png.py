@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -16,6 +16,14 @@ SCALE = 1.5
 TIMEOUT_S = 30
 NO_BROWSER = "no Chrome or Chromium found"
 NO_PACKAGE = "the package kaleido is not installed: pip install kaleido"
+
+
+class Drawn(NamedTuple):
+    """A page. fresh: it was made now; no_pictures: why there are no pictures beside it, None where there are."""
+
+    path: Path
+    fresh: bool
+    no_pictures: str | None
 
 
 def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
