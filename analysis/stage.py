@@ -69,15 +69,13 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
 
 def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[StudyFits, RunTable]:
     """What fits.json holds, and the table that it was made from. Raises InputError where the source is damaged."""
-    from analysis.fits.losses import resolved
     from analysis.fits.prepare import grouped
     from analysis.fits.study import fit_study
     from analysis.fits.variants import compare_variants
     from arch.registry import warnings_of
 
     table = source.table(_fit_settings(study), study.evaluation.validation_tokens)
-    settings = resolved(table, table.settings)
-    whole = grouped(replace(table, settings=settings), settings)
+    whole = grouped(table)
     fits = fit_study(whole, inputs=source.provenance()["metrics"])
     others = ({"run_id": run, "why": "not of the study file's grid"} for run in source.inputs["others"])
     fits = replace(
@@ -85,7 +83,7 @@ def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[
         study=study.name,
         inputs_hash=_inputs_hash(study, source),
         left_out=(*fits.left_out, *others),
-        variants=compare_variants(whole, settings.level),
+        variants=compare_variants(whole, table.settings.level),
         downstream=_downstream(fits, whole, source.scores()),
         warnings=tuple(warnings_of((run.size, run.config) for run in runs)),
     )
