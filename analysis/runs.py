@@ -65,8 +65,8 @@ def load_tables(
     begun = _all_begun(study_dir) if run_ids is None else _begun(study_dir, run_ids)
     runs = [_read_run(rundir, record, validation_tokens) for rundir, record in begun]
     settings = stored_settings(study_dir) if control is None else FitSettings.model_validate({"control": control})
-    frames = _runs_table(study_dir, runs), _curves_table(runs), _evals_table(runs)
-    table = RunTable(*frames, name=study_dir.name, settings=settings)
+    curves = _losses_table(runs, [run.rows for run in runs], METRICS)
+    table = RunTable(_runs_table(study_dir, runs), curves, _evals_table(runs), name=study_dir.name, settings=settings)
     if settings.control != "bigram" or table.curves.empty:
         return table
     from analysis.bigram import DIFFICULTY, add_difficulty
@@ -186,10 +186,6 @@ def _epochs(runs: pd.DataFrame, corpus: dict[str, Any]) -> pd.Series[float]:
 def _points(runs: Sequence[_Run]) -> dict[str, dict[str, Any]]:
     """By run that has begun, its point by field."""
     return {run.path.name: run.header["fields"] for run in runs if run.header is not None}
-
-
-def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
-    return _losses_table(runs, [run.rows for run in runs], METRICS)
 
 
 def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
