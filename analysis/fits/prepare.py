@@ -31,23 +31,21 @@ STOPPED = "of a size that has stopped learning (fit.stopped)"
 BATCHES = ("corpus_fingerprint", "batch_tokens", "context_length", "seed", "n_tokens")  # decide a run's batches
 
 
-def prepare(
-    table: RunTable, settings: FitSettings | None = None, points: str = ENDS, drop_highest_loss: int = 0
-) -> Reading:
+def prepare(table: RunTable, points: str = ENDS, drop_highest_loss: int = 0) -> Reading:
     """The points of every group (an architecture, at a point of the axes): of each run that is done its last loss, or
     its settled curve (`curves`): at most `curve_rows` points, evenly in log D, from `first_share` of its tokens on. A
     recipe and seed counts once, and of several recipes at one N and D the lowest stays. drop_highest_loss: so many
     points of the highest loss are left out of every group.
 
-    settings: how the runs are fitted (None: those of the table). The loss is smoothed training loss, or held-out loss;
-    of decayed runs (fit.points) always the end's. N without embeddings; C under the settings' convention. Runs share a
-    `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
+    The loss is smoothed training loss, or held-out loss, by the table's settings; of decayed runs (fit.points) always
+    the end's. N without embeddings; C under the settings' convention. Runs share a `cell` where they saw the same
+    batches: one corpus, batch size, context, seed and length.
 
     Raises InputError where no run is done, for training loss of text that was seen before, and for curves of runs that
     have one row each.
     """
-    settings = resolved(table, settings or table.settings)
-    table, origin = grouped(table, settings), table.origin
+    settings = resolved(table, table.settings)
+    table, origin = grouped(table), table.origin
     points = ENDS if settings.is_of_ends else points
     if origin is not None and points == CURVES and not origin.several_rows:
         how = "" if "run" in origin.columns else ": name the column of runs by --columns run=its name"

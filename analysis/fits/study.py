@@ -49,28 +49,27 @@ def runs_of_study(
     study: RunTable, ends: Mapping[str, Points], curves: Mapping[str, Points], ends_alone: bool = False
 ) -> Runs:
     """A study's runs as the approaches read them (ends, curves: of `prepare`): the envelope is that of whole curves."""
-    whole = WholeCurves.of(study, study.settings)
+    whole = WholeCurves.of(study)
     return Runs(ends, curves, ends_alone, whole.envelopes(), whole.settings)
 
 
 def fit_study(
     table: RunTable,
-    settings: FitSettings | None = None,
     inputs: Mapping[str, str] | None = None,
     approaches: Sequence[str] = APPROACHES,
 ) -> StudyFits:
-    """Fit every architecture of `table`, at every point of the axes that are no nuisance, by `settings` (None: those of
-    the table); `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is. approaches: by which laws are
-    fitted and judged; without any there are the envelopes alone, not judged.
+    """Fit every architecture of `table`, at every point of the axes that are no nuisance, by the table's settings;
+    `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is. approaches: by which laws are fitted and
+    judged; without any there are the envelopes alone, not judged.
 
     Runs that are not done are left out and listed. An architecture that cannot be fitted has its reason. Raises
     InputError for decayed losses (fit.points) where there are none.
     """
     if table.origin is not None:
         raise InputError(f"{table.title}: is no study: fit its points, of `prepare`, by analysis.fits.approaches")
-    settings = resolved(table, settings or table.settings)
-    table = grouped(replace(table, settings=settings), settings)
-    runs, whole = table.runs[table.runs["arch"].notna()], WholeCurves.of(table, settings)
+    settings = resolved(table, table.settings)
+    table = grouped(replace(table, settings=settings))
+    runs, whole = table.runs[table.runs["arch"].notna()], WholeCurves.of(table)
     noises, own = whole.noises(), whole.envelopes()
     curves = _curves(table) if approaches else {}
     fitted = Fits((), ())
@@ -121,7 +120,7 @@ def fit_study(
 def seed_noise_of_study(study: RunTable) -> float:
     """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
     stage measures it; 0 where it is not measured."""
-    noise = WholeCurves.of(study, study.settings).noises().every
+    noise = WholeCurves.of(study).noises().every
     return 0.0 if noise is None else noise.of_runs
 
 
@@ -145,9 +144,8 @@ class WholeCurves:
     sizes: dict[str, list[Size]]
 
     @classmethod
-    def of(cls, table: RunTable, settings: FitSettings) -> WholeCurves:
-        settings = resolved(table, settings)
-        table = grouped(table, settings)
+    def of(cls, table: RunTable) -> WholeCurves:
+        settings, table = resolved(table, table.settings), grouped(table)
         known, points = whole_curves(table, settings)[0], dict[str, Points]()
         for name, whole in known.items():
             if not isinstance(whole, str) and len(curves := whole.take(whole.rows_of_run > 1)):

@@ -85,4 +85,4 @@ def envelopes_of(
     table: RunTable, settings: FitSettings | None = None, inputs: dict[str, str] | None = None
 ) -> StudyFits:
     """The envelopes of a study alone, not judged."""
-    return fit_study(table, settings, inputs, approaches=())
+    return fit_study(table if settings is None else replace(table, settings=settings), inputs, approaches=())

@@ -138,4 +138,5 @@ def test_decayed_losses_that_are_not_there_are_one_line(tmp_path):
     with pytest.raises(
         InputError, match=r"fit\.points is decayed, and no run that is done has an evaluated checkpoint"
     ):
-        fit_study(load_tables(tmp_path / "s"), FitSettings(loss="validation", points="decayed"))
+        settings = FitSettings(loss="validation", points="decayed")
+        fit_study(replace(load_tables(tmp_path / "s"), settings=settings))

@@ -115,6 +115,10 @@ def pooled(tmp_path, *names):
     return pool([replace(load_tables(tmp_path / name), name=name, settings=SETTINGS) for name in names])
 
 
+def whole_curves(table):
+    return WholeCurves.of(replace(table, settings=SETTINGS))
+
+
 def test_groups_of_one_recipe_and_length():
     assert seed_groups(["", "", ""], [100, 99, 50], [1, 1, 1]) == [[2], [0, 1]]
     assert seed_groups(["a", "b", "a"], [100, 100, 100], [2.0, 1.5, 2.0]) == [[0, 2], [1]]  # b ends lower
@@ -128,7 +132,7 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     write(tmp_path / "long", (2 * S, 0.0))
     whole = pooled(tmp_path, "short", "long")
     assert whole.dropped == {}
-    read = WholeCurves.of(whole, SETTINGS)
+    read = whole_curves(whole)
     noise = read.noises().every
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
     assert [group.runs for group in noise.groups] == [
@@ -161,7 +165,7 @@ def test_another_learning_rate_is_another_recipe(tmp_path):
     write(tmp_path / "worse", (0.02,), lr=3e-3)
     write(tmp_path / "better", (S, -S), first=1)
     whole = pooled(tmp_path, "worse", "better")
-    read = WholeCurves.of(whole, SETTINGS)
+    read = whole_curves(whole)
     assert read.noises().every.df == 1
     (size,) = read.sizes["tnl"]
     assert size.runs == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
@@ -185,7 +189,7 @@ def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
         for name in ("curves", "runs")
     }
     tables = replace(study, **both)
-    (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
+    (size,) = whole_curves(tables).sizes["tnl"]
     assert size.runs == [first]
     result = prepare(replace(tables, name="s", settings=SETTINGS))
     assert set(result.groups["tnl"].run) == {first}
@@ -223,13 +227,13 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     tables = load_tables(tmp_path / "s")
     of = dict(zip(ids, ("a", "a", "b", "b"), strict=True))
     tables = replace(tables, runs=tables.runs.assign(trunk=tables.runs["run_id"].map(of)))
-    read = WholeCurves.of(tables, SETTINGS)
+    read = whole_curves(tables)
     noise = read.noises().every
     assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
     assert read.curves("tnl", "6nd")[0].n_seeds == 2
     points = prepare(replace(tables, name="s", settings=SETTINGS), points="curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
-    assert WholeCurves.of(replace(tables, runs=tables.runs.assign(trunk="a")), SETTINGS).noises().every is None
+    assert whole_curves(replace(tables, runs=tables.runs.assign(trunk="a"))).noises().every is None
 
 
 def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
@@ -241,18 +245,16 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
     write_json(copy / "run.json", record)
     named_anew(copy)
     tables = load_tables(tmp_path / "s")
-    (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
+    (size,) = whole_curves(tables).sizes["tnl"]
     assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1
     curves = tables.curves.copy()
     curves.loc[curves["run_id"] == copy.name, "loss"] *= 1.001
     again = replace(tables, curves=curves, runs=tables.runs.assign(seed=0))
-    assert WholeCurves.of(again, SETTINGS).sizes["tnl"][0].left_out == {
-        copy.name: "a run of the same recipe has the same seed"
-    }
+    assert whole_curves(again).sizes["tnl"][0].left_out == {copy.name: "a run of the same recipe has the same seed"}
 
 
 def test_sizes_are_the_studys(tmp_path):
     for name in SIZES:
         write(tmp_path / "s", (0.0,), size=name)
-    curves = WholeCurves.of(load_tables(tmp_path / "s"), SETTINGS).curves("tnl", "6nd")
+    curves = whole_curves(load_tables(tmp_path / "s")).curves("tnl", "6nd")
     assert [curve.size for curve in curves] == list(SIZES)

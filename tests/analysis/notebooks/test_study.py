@@ -1,5 +1,6 @@
 """study.ipynb, on the quickstart cut down to a few runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_published_study_is_opened_as_its_directory_is(quickstart: Path, tmp_p
     assert published.settings == opened.settings
     assert set(published.runs["run_id"]) == set(opened.runs["run_id"])
     stored = read_fits(quickstart / "results" / "fits.json")
-    again = fit_study(published, published.settings, approaches=())
+    again = fit_study(published, approaches=())
     assert again.envelope("tnl").laws == stored.envelope("tnl").laws
     (tmp_path / "folder" / "fits.json").write_text("{}")
     with pytest.raises(InputError, match=r"fits.json: cannot be read .* where it was published"):
@@ -66,9 +67,9 @@ def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:
     assert settings.control == "bigram"
     tables = load_tables(quickstart)
     assert tables.curves["difficulty"].abs().max() > 0.01
-    assert fit_study(tables, settings, approaches=()).envelope("tnl").laws == stored.envelope("tnl").laws
+    assert fit_study(tables, approaches=()).envelope("tnl").laws == stored.envelope("tnl").laws
     with pytest.raises(InputError, match=r'load_tables.*control="bigram"'):
-        fit_study(load_tables(quickstart, control="none"), settings)
+        fit_study(replace(load_tables(quickstart, control="none"), settings=settings))
 
 
 def test_the_report_tells_how_and_on_what_the_runs_were_trained(quickstart: Path) -> None:

@@ -47,7 +47,7 @@ def test_anybodys_table_is_prepared_as_a_study_is(study, tmp_path):
     raw = prepare(table, points=CURVES)
     assert len(raw.groups[""]) == len(rows) and raw.dropped == {}
     smooth = SETTINGS.model_copy(update={"curve_rows": 0})
-    of_table = prepare(table, smooth, CURVES).groups[""]
+    of_table = prepare(replace(table, settings=smooth), CURVES).groups[""]
     whole = prepare(study.under(None, curve_rows=0), points=CURVES).groups["tnl"]
     for run in dict.fromkeys(whole.run.tolist()):
         first, other = (points.take(points.run == run) for points in (of_table, whole))
