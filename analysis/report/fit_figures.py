@@ -17,7 +17,7 @@ from analysis.figures.style import GREY, INK, SHADE, WIDTH, arch_panels, dress, 
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
 from analysis.fits.points import CURVES, Points
-from analysis.fits.prepare import grouped, prepare
+from analysis.fits.prepare import prepare
 from analysis.fits.study_fits import StudyFits
 from analysis.report.figures import DrawnLaw, add_law, rows_of
 from analysis.run_table import RunTable
@@ -115,7 +115,7 @@ def profiles_figure(fits: StudyFits, tables: RunTable) -> go.Figure | None:
     results = {fit.group: fit for fit in fits.laws if fit.isoflop is not None and fit.isoflop.used}
     if not results:
         return None
-    points = prepare(grouped(replace(tables, settings=fits.settings)), points=CURVES).groups
+    points = prepare(replace(tables, settings=fits.settings), points=CURVES).groups
     panels = [isoflop_figure(points[group], result) for group, result in results.items()]
     figure, places, height = arch_panels(list(results))
     named = set[str]()
