@@ -176,6 +176,10 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
     are only laws), the envelope has and the laws say inside of what they were fitted to."""
     convention, curves = fits.conventions["C"], tables.curves
     compute_title, loss_title = f"training compute C (FLOP, {convention})", f"loss L ({fits.unit})"
+    fitted = [fit for group in fits.groups if (fit := fits.envelope(group.name)) is not None]
+    points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
+    if ends := fits.settings.loss == "validation" and not points:  # no curves are drawn, but the losses that are fitted
+        curves = tables.evals[tables.evals["phase"] == fits.settings.phase] if fits.settings.phase else tables.evals
     if curves.empty:
         return {
             "c": log_axis(1e9, 1e12, compute_title, "flop"),
@@ -183,15 +187,13 @@ def _axes(fits: StudyFits, tables: RunTable, bigram: float | None, laws: Laws, o
             N_OPT: log_axis(1e4, 1e6, "parameters N", "count"),
             D_OPT: log_axis(1e5, 1e7, "tokens D", "count"),
         }
-    drawn = {quantity: [law for (_, of), law in laws.items() if of == quantity] for quantity in SYMBOLS}
-    along = {quantity: _values([law for law in drawn[quantity] if isinstance(law, DrawnLaw)]) for quantity in SYMBOLS}
-    fitted = [fit for group in fits.groups if (fit := fits.envelope(group.name)) is not None]
-    points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
-    compute = curves[f"flops_{convention}"]
-    if ends := fits.settings.loss == "validation" and not points:  # no curves are drawn, but the losses that are fitted
-        curves = tables.evals[tables.evals["phase"] == fits.settings.phase] if fits.settings.phase else tables.evals
+    if ends:
         of_token = tables.runs.set_index("run_id")[f"flops_per_token_{convention}"]
         compute = (curves["n_tokens"] * curves["run_id"].map(of_token)).dropna()
+    else:
+        compute = curves[f"flops_{convention}"]
+    drawn = {quantity: [law for (_, of), law in laws.items() if of == quantity] for quantity in SYMBOLS}
+    along = {quantity: _values([law for law in drawn[quantity] if isinstance(law, DrawnLaw)]) for quantity in SYMBOLS}
     start = min((fit.range[0] for fit in fitted), default=float(compute.min()))
     if only_laws and (firsts := [law.rows[0][0] for law in laws.values() if isinstance(law, DrawnLaw) and law.rows]):
         start = min(firsts)

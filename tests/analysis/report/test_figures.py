@@ -48,6 +48,15 @@ def test_the_law_that_is_drawn_is_the_one_believed_most_and_the_envelope_only_wh
     assert drawn_law(fits(knows_not, replace(surface, curve=())), "tnl") is None
 
 
+def test_axes_without_any_held_out_loss_are_drawn_though_there_are_curves() -> None:
+    """As of runs that were interrupted before their first evaluation."""
+    result = fits()
+    held_out = replace(result, settings=result.settings.model_copy(update={"loss": "validation"}))
+    curves = pd.DataFrame({"run_id": ["a"], "n_tokens": [1000.0], "loss": [3.0], "flops_exact": [1e9]})
+    evals = pd.DataFrame(columns=["run_id", "n_tokens", "loss", "phase"])
+    assert laws_figure(held_out, replace(EMPTY, curves=curves, evals=evals), None, [None]).layout.xaxis.range
+
+
 @pytest.mark.parametrize(
     ("reach", "solid", "dashed"),
     [(1e9, COMPUTES, None), (1, COMPUTES[:3], COMPUTES[2:]), (0, None, COMPUTES)],
