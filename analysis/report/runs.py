@@ -30,6 +30,7 @@ from data.clean.summary import headline
 from data.settings import shown_source
 from data.units import loss_unit
 
+BRANCHES = "Of a branch, tokens and epochs are those of its whole path, FLOP and minutes of what it trained itself."
 FEW = 4  # values of a setting that are listed one by one
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -73,7 +74,8 @@ COLUMNS: dict[str, Callable[[RunRow], str]] = {
 def runs_section(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> Section:
     training = pairs("training", training_facts(tables.runs))
     table = Table("runs", run_rows(fits, tables, costs), good=("state", "done"))
-    return Section("Runs, and what their training cost", tables=[training, table], notes=cost_notes(costs))
+    notes = [*branch_notes(costs, tables.runs), *cost_notes(costs)]
+    return Section("Runs, and what their training cost", tables=[training, table], notes=notes)
 
 
 def run_rows(fits: StudyFits, tables: RunTable, costs: Sequence[Cost]) -> list[dict[str, str]]:
@@ -139,6 +141,12 @@ def _each(values: pd.Series[Any], form: str = "") -> str:
 
 def _value(number: str) -> float:
     return float(number.replace(",", ""))
+
+
+def branch_notes(costs: Sequence[Cost], runs: pd.DataFrame) -> list[str]:
+    """What is counted from the trunk's beginning, where runs are branches."""
+    tokens = dict(zip(runs["run_id"], runs["n_tokens"], strict=True))
+    return [BRANCHES] if any(0 < cost.tokens < tokens[cost.run_id] for cost in costs) else []
 
 
 def cost_notes(costs: Sequence[Cost]) -> list[str]:

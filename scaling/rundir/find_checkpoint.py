@@ -43,6 +43,11 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
         if not checkpoints:
             for checkpoint in RunDir(path).checkpoints(verify=False, partial=True)[-1:]:
                 raise InputError(f"{path}: {checkpoint.left_out}")
+            if folders := sorted(folder.name for folder in (path / "checkpoints").glob("[0-9]*")):
+                raise InputError(
+                    f"{path}: its newest checkpoint, {folders[-1]}, is damaged, and no other is whole; `scaling run "
+                    f"STUDY --repair` trains the run again"
+                )
             raise InputError(f"{path}: this run has no checkpoint yet; train it first, or give another run")
         newest = max(
             (folder.name for folder in checkpoints[-1].path.parent.iterdir() if folder.name.isdigit()), key=int

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis.costs import costs_of, costs_table
-from analysis.report.runs import cost_notes
+from analysis.report.runs import BRANCHES, branch_notes, cost_notes
 from arch.amounts import flop
 from flops.hardware import DEVICES
 from flops.pace import NEXT_S, START_S
@@ -53,6 +53,13 @@ def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     notes = " ".join(cost_notes(costs))
     assert f"Training took {len(runs):.1f} minutes" in notes and "MFU: " in notes
     assert list(costs_table(costs)["mfu_exact"]) == [cost.mfu_exact for cost in costs]
+
+
+def test_branches_have_a_note_since_their_tokens_are_of_the_whole_path(runs: list[RunSpec]) -> None:
+    trained = table(runs, "1 x NVIDIA H200")
+    assert branch_notes(costs_of(runs, trained), trained) == [BRANCHES]
+    whole = [run for run in runs if run.trained_tokens == run.n_tokens]
+    assert branch_notes(costs_of(whole, trained), trained) == []
 
 
 def test_the_forecasts_share_is_told(runs: list[RunSpec]) -> None:

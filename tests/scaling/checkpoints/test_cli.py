@@ -180,7 +180,10 @@ def test_help_loads_nothing_heavy():
 @pytest.mark.parametrize(
     ("command", "case"),
     [
-        *((("generate", "x"), case) for case in ("missing", "file", "folder", "corpus", "empty run", "damaged")),
+        *(
+            (("generate", "x"), case)
+            for case in ("missing", "file", "folder", "corpus", "empty run", "run of a damaged one", "damaged")
+        ),
         *((command, "lost file") for command in (("inspect",), ("export", "DIR"))),
     ],
 )
@@ -200,6 +203,11 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(scaling, rundir, tmp_path,
         path.mkdir()
         shutil.copy(rundir.run_json, path)
         message = "no checkpoint yet"
+    elif case == "run of a damaged one":
+        shutil.copytree(rundir.checkpoint(12), path / "checkpoints" / "00000012")
+        (path / "checkpoints" / "00000012" / "model.safetensors").unlink()
+        shutil.copy(rundir.run_json, path)
+        message = "its newest checkpoint, 00000012, is damaged"
     else:
         shutil.copytree(rundir.checkpoint(12), path)
         message = "is damaged"
