@@ -28,6 +28,8 @@ MIN_SIZES = 3
 FAR_APART = 1.5  # factor by which two horizons, or batches, of one size must differ to determine a term
 MISFIT = 1e-3  # chance of the scatter of an architecture's cells beside that of the others, below which it has no law
 DRIFT = 2.0  # standard errors from which on the curvature is a function of N
+UNKNOWNS = 3  # of a cell's parabola
+NO_ERRORS = "the errors of the best rates are unknown: give some cells more than three rates, or a second seed"
 APART = 0.05  # chance of slopes that differ so much, below which architectures keep slopes of their own
 LITTLE = 0.003  # of the loss: what a rate may cost
 FAR = 4.0  # times the tokens of all cells of the other sizes: how far a size left out is predicted
@@ -151,9 +153,7 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
 
     known = [arch for arch, n in dof.items() if n]
     if not known:
-        raise InputError(
-            "the errors of the best rates are unknown: give every cell more than three rates, or a second seed"
-        )
+        raise InputError(NO_ERRORS)
     parts = equal_parts([rss[arch] / dof[arch] for arch in known], [dof[arch] for arch in known])
     pools = {known[i]: pool([known[j] for j in part]) for part in parts for i in part}
     return {arch: pools.get(arch) or pool(known) for arch in cubics}
@@ -161,7 +161,10 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
 
 def lacking(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> str | None:
     """Why no architecture of a sweep can have a law, whatever the losses of its runs will be; None where one can."""
-    cells, why = [fit_cell(runs) for runs in _by_cell(points)], ""
+    by_cell = _by_cell(points)
+    if max(map(len, by_cell)) <= UNKNOWNS:
+        return NO_ERRORS
+    cells, why = [fit_cell(runs) for runs in by_cell], ""
     for arch in dict.fromkeys(cell.arch for cell in cells):
         try:
             terms_of([cell for cell in cells if cell.arch == arch], without)

@@ -273,11 +273,11 @@ def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch)
     monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.0))
     monkeypatch.setattr(stage, "_evaluate", lambda request: None)
     grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
-    path = write(tmp_path, **SMALL, grid=grid, sweep={"rates": [4e-3, 8e-3, 16e-3], "share": None})
+    path = write(tmp_path, **SMALL, grid=grid, sweep={"rates": [2e-3, 4e-3, 8e-3, 16e-3], "share": None})
     with pytest.raises(InputError, match=r"every run diverged|at 3 sizes, and there are 0"):
         stage.sweep_stage(Request(load_study(path)))
     tried = {json.loads(path.read_text())["spec"]["training"]["lr"] for path in tmp_path.rglob("run.json")}
-    assert tried == {1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
+    assert tried == {5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
 
 
 @pytest.mark.parametrize(
@@ -286,6 +286,7 @@ def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch)
         ({"sizes": ["6k", "10k"]}, {}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 2"),
         ({}, {"sizes": ["6k"]}, "a law needs a best rate inside the rates tried at 3 sizes, and there are 1"),
         ({}, {"tokens": ["100N", "140N"]}, "a law's term in D needs two horizons of one size"),
+        ({}, {"rates": [4e-3, 8e-3, 16e-3]}, "give some cells more than three rates, or a second seed"),
     ],
 )
 def test_a_sweep_that_can_have_no_law_is_refused_before_it_trains(tmp_path, grid, sweep, why):
