@@ -132,6 +132,8 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     source = RunDirectories(study, runs)
     settings, held_out = settings_of(study.fit, study.grid), study.evaluation.validation_tokens
     tables = source.table(settings, held_out)
+    if not (tables.runs["state"] == "done").any():
+        raise InputError(f"{study.path}: no run is done, so there is nothing to publish: `scaling run` trains them")
     files = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     files |= {CURVES: _curves(tables), RUNS: table_bytes(tables.runs), EVALS: table_bytes(tables.evals)}
     files |= {name_of_round(i): path_of(study, i).read_bytes() for i in range(len(read_rounds(study)))}

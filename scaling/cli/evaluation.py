@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from analysis.evals.task import Reader, Task, TaskContext
     from analysis.evals.worker import Worker
 
+NO_DATA = "evaluation"  # as a warning of a plan begins whose data are not there: a run refuses
+
 
 @dataclass(frozen=True)
 class EvalOptions:
@@ -136,7 +138,7 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     except MissingData as error:
         if not data_later:
             raise
-        return [f"evaluation: {error}"]
+        return [f"{NO_DATA}: {error}"]
     return []
 
 

@@ -19,7 +19,7 @@ from data.units import loss_unit
 from ..rundir.tracking import check_trackers
 from ..study.plan import show_plan
 from .corpus import NOT_READY, check_corpus, data_stage, reads_text
-from .evaluation import check_evaluations, eval_stage
+from .evaluation import NO_DATA, check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
 from .forecast import Waiting, forecast_rounds, predict_missing
 from .options import (
@@ -183,7 +183,8 @@ def plan_command(study: RunsOptions) -> None:
         return print_json(made.to_dict())
     print(show_plan(made.plan))
     start = "run" if request.study.jobs.cluster is None else "submit"
-    if any(line.startswith((NOT_READY, REFUSES)) for line in made.plan.warnings):
+    refused = (NOT_READY, REFUSES, *([f"{NO_DATA}: "] if start == "run" else []))  # jobs of a cluster may find the data
+    if any(line.startswith(refused) for line in made.plan.warnings):
         return print(f"next: correct what the warnings say, then `{study.command(start)}`")
     is_left = made.expected.n_runs or evaluation_time(request) or Waiting.of(request).lines(request)
     study.say_next(start if is_left else "status")

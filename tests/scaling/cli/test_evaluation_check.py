@@ -97,6 +97,11 @@ def test_data_that_are_missing(evaluation: dict[str, Any], message: str, tmp_pat
     assert message in line
 
 
+def test_a_plan_whose_data_are_missing_does_not_name_a_command_that_refuses(tmp_path: Path) -> None:
+    path = write(tmp_path, tasks=["piqa"], data="HERE/nowhere")
+    assert printed("plan", path).splitlines()[-1].startswith("next: correct what the warnings say, then `scaling run ")
+
+
 def test_what_a_missing_data_folder_must_hold_is_printed_by_the_command_that_is_named(tmp_path: Path) -> None:
     tasks = ["csr", "niah", "perplexity-b", "tests.analysis.evals.tiny_tasks:one"]
     settings = {"perplexity-b": {"file": "HERE/text.txt"}}

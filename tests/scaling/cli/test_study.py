@@ -285,6 +285,8 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     first.wait(600)
     assert first.returncode == 130 and b"Traceback" not in first.stderr.read()
     assert json.loads(quickly("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
+    words = (tmp_path / "tiny.yaml", tmp_path / "published", "--out", tmp_path / "out")
+    assert "no run is done, so there is nothing to publish" in refusal_of("publish", *words)
     reached = rundir.states()[-1].step
     assert reached >= 20
     result = quickly("train", tmp_path)
