@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 from .ladder import MOST, MOST_SIZES, Ladder, rung
@@ -63,7 +64,7 @@ def ladder_table(ladder: Ladder, rungs: Rungs, convention: str) -> View:
     if ladder.match == "flops":
         what = "training FLOP per token (exact)"
     columns = [Column("size", text=True), *size_columns(convention)]
-    title = f"A ladder of {ladder.count} sizes, matched in {what}; heads of {ladder.heads} channels"
+    title = f"A ladder of {counted(ladder.count, 'size')}, matched in {what}; heads of {ladder.heads} channels"
     target = {
         "from": ladder.start,
         "to": ladder.end,

@@ -246,7 +246,7 @@ def corpus_facts(manifest: Mapping[str, Any]) -> dict[str, str]:
     facts |= {f"cleaning: {entry['step']}": headline(entry) for entry in manifest.get("cleaning", [])}
     if shared := manifest.get("shared"):
         facts["held-out text that training text holds too"] = (
-            f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
+            f"{shared['tokens']:,} tokens cut from {counted(shared['documents'], 'held-out document')} "
             f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
         )
     if rate := manifest.get("entropy_rate"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from arch.amounts import counted
 from arch.errors import InputError, nearest
 from arch.model.decode import generate_tokens
 from arch.model.lm import LanguageModel, load_model
@@ -100,7 +101,7 @@ def generate(
     )
     if len(ids) + options.n_tokens > config.context_length:
         print(
-            f"warning: prompt ({len(ids)} tokens) and continuation (up to {options.n_tokens}) exceed the "
+            f"warning: prompt ({counted(len(ids), 'token')}) and continuation (up to {options.n_tokens}) exceed the "
             f"{config.context_length} tokens this model was trained to read at once",
             file=sys.stderr,
         )
