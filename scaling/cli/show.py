@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from arch.amounts import counted
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
@@ -27,12 +29,20 @@ def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[Forec
 
     rows = shown_rows(variants_section(fits).tables[0] if is_of_variants(fits) else losses_table(fits))
     left = [f"{len(rows) - MOST_ROWS} more rows are not shown"] if len(rows) > MOST_ROWS else []
+    left += _unused(fits)
     table = [rows_table(rows[:MOST_ROWS])] if rows else []
     lines = outcome_lines(forecasts)
     hidden = len(lines) - MOST_FORECASTS
     rest = [f"{hidden} more forecasts are not shown: `scaling predict` has them"] if hidden > 0 else []
     measured = ["\n".join(wrapped(lines[:MOST_FORECASTS] + rest))] if lines else []
     return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, *measured, "\n".join(wrapped([*left, *more]))])
+
+
+def _unused(fits: StudyFits) -> list[str]:
+    """How many runs are done and not in the fits, by reason."""
+    whys = [run.reason for group in fits.groups for run in group.left_out if run.state == "done"]
+    whys += [run["why"] for run in fits.left_out]
+    return [f"{counted(n, 'run is', 'runs are')} not in the fits: {why}" for why, n in Counter(whys).most_common(2)]
 
 
 def show_laws(fits: StudyFits) -> str:
