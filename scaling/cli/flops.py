@@ -54,7 +54,7 @@ def study(
     from ..study.spec import load_study
 
     spec = load_study(name, sets or [], only=only, own=True)
-    costs = study_cost(spec, spec.runs(only), chosen, share, n_devices, convention)
+    costs = study_cost(spec, spec.all_runs(only), chosen, share, n_devices, convention)
     emit(table_of(costs), to_dict(costs), output.name)
     warn(costs.warnings, output.name)
 
@@ -68,6 +68,7 @@ def to_dict(costs: StudyCost) -> dict[str, Any]:
         run = row.run
         rows.append(
             {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed, "point": label_of(run.point)}
+            | {"role": run.role, "round": run.round_number}
             | {"n_params_non_embedding": row.n_params_non_embedding, "n_tokens": row.n_tokens, "n_steps": row.n_steps}
             | {"flops": row.flops, "devices": row.devices, "device_hours": row.device_hours}
             | {"wall_seconds": row.wall_seconds, "pace": row.pace.basis, "bound_by": row.pace.bound_by}
@@ -85,10 +86,14 @@ def to_dict(costs: StudyCost) -> dict[str, Any]:
 
 
 def table_of(costs: StudyCost) -> Table:
+    from ..study.schema import role_text
+
     device, unit = costs.device, costs.device.unit
+    runs = [row.run for row in costs.runs]
+    shown = {run.run_id: run.run_id + role_text(run.role, run.round_number) for run in runs}
     columns = [
-        Column("run_id", "run", text=True),
-        *(Column(key, csv_only=True) for key in ("arch", "size", "seed", "point")),
+        Column("run_id", "run", lambda run_id: shown.get(run_id, run_id), text=True),
+        *(Column(key, csv_only=True) for key in ("arch", "size", "seed", "point", "role", "round")),
         Column("n_params_non_embedding", "N\nnon-emb.", short),
         Column("n_tokens", "tokens", short),
         Column("n_steps", "steps", csv_only=True),

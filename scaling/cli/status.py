@@ -153,7 +153,7 @@ def status_rows(
             {
                 "run_id": run.run_id,
                 "role": run.role,
-                "round": run.round + 1 if run.is_forecast else None,
+                "round": run.round_number,
                 "state": "interrupted" if status["state"] == "running" and not running else status["state"],
                 "step": last.get("step", 0),
                 "n_steps": run.n_steps,

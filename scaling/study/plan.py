@@ -74,7 +74,7 @@ class RunPlan:
             seed=run.seed,
             point=run.point,
             role=run.role,
-            round=run.round + 1 if run.is_forecast else None,
+            round=run.round_number,
             trunk=run.trunk,
             n_params=cost["n_params"],
             n_params_non_embedding=cost["n_params_non_embedding"],

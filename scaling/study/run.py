@@ -123,6 +123,11 @@ class RunSpec(Section):
         return self.role == FORECAST
 
     @property
+    def round_number(self) -> int | None:
+        """Of a forecast run, the number of its round, from 1 on."""
+        return self.round + 1 if self.is_forecast else None
+
+    @property
     def spec_hash(self) -> str:
         """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. Fields at their
         default are left out, so that a new one changes no hash. The text itself counts by the corpus' fingerprint,

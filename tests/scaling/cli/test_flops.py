@@ -58,6 +58,20 @@ def test_totals_are_sums_and_agree_with_the_plan(name: str) -> None:
     assert costs.flops == pytest.approx(planned.flops_exact, rel=1e-12)
 
 
+def test_the_command_counts_forecast_runs_as_the_plan_does() -> None:
+    study = load_study("quickstart")
+    planned, data = plan(study, study.all_runs()), json.loads(must("study", "quickstart", "--json"))
+    assert [(row["run_id"], row["role"], row["round"]) for row in data["runs"]] == [
+        (run.run_id, run.role, run.round) for run in planned.runs
+    ]
+    totals = data["totals"]
+    assert (totals["n_runs"], totals["n_tokens"]) == (len(planned.runs), planned.n_tokens)
+    assert totals["flops"] == pytest.approx(planned.flops_exact, rel=1e-12)
+    first = study.forecast_runs()[0]
+    assert f"{first.run_id} (forecast)" in must("study", "quickstart", "--only", f"seed={first.seed}")
+    assert [row["run_id"] for row in rows_of("study", "quickstart")] == [run.run_id for run in planned.runs] + ["total"]
+
+
 def test_hours_by_hand() -> None:
     """H100: 989.5e12 x 0.4 FLOP/s; 60 of them share a run, whose device hours stay what they are, but for the start of
     60 processes, and where the host is slower than the FLOP."""
