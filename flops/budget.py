@@ -22,13 +22,13 @@ def _is_of(group: str, archs: Sequence[str]) -> bool:
 
 
 def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One row an architecture (and point of a study's axes) for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), and
-    of each an interval over seed noise ([low, high]); steps (D_opt over `batch_tokens`), tokens_per_param, ratio_6nd
-    (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C does to the ratio), identity_error and
-    cost_growth (see ArchLaws), in_range (C was fitted), beyond and loss_beyond (how many times C lies outside the range
-    of N_opt and D_opt, and of the loss; 1 inside), loss_misses (a pure power law does not describe L(C)) and
-    loss_off_line (by what share of the loss it misses its own points, root mean square). None where a law was not
-    identified.
+    """One row an architecture (and point of a study's axes) for `c` FLOP: approach (of the fit), n_opt, d_opt (tokens),
+    loss (nats/token), and of these three an interval over seed noise ([low, high]); steps (D_opt over `batch_tokens`),
+    tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C does to the ratio),
+    identity_error and cost_growth (see ArchLaws), in_range (C was fitted), beyond and loss_beyond (how many times C
+    lies outside the range of N_opt and D_opt, and of the loss; 1 inside), loss_misses (a pure power law does not
+    describe L(C)) and loss_off_line (by what share of the loss it misses its own points, root mean square). None where
+    a law was not identified.
 
     Raises InputError for an architecture that the laws do not have.
     """
@@ -44,6 +44,7 @@ def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Seque
         rows.append(
             {
                 "arch": arch,
+                "approach": law.approach,
                 "n_opt": n,
                 "d_opt": d,
                 "loss": law.loss(c) if law.loss else None,
@@ -91,7 +92,11 @@ def refuse_far(laws: Laws, c: float, rows: Sequence[dict[str, Any]]) -> None:
 
 def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Reasons not to trust `rows`, one a line."""
-    reasons = []
+    reasons = [
+        f"{row['arch']}: the study does not believe its law ({row['approach']}): {laws.archs[row['arch']].doubts}"
+        for row in rows
+        if laws.archs[row["arch"]].doubts
+    ]
     broken = [row for row in rows if row["identity_error"] is not None and abs(row["identity_error"]) > TOLERANCE]
     if broken:
         cases = [

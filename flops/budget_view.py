@@ -41,13 +41,20 @@ def budgets(
     ]
     columns += [
         Column(key, csv_only=True)
-        for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max", "in_range")
+        for key in ("approach", "ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max", "in_range")
         + ("loss_misses", "loss_off_line")
         + (() if _ranges_differ(rows) else ("loss_beyond",))
     ]
     title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
     names = laws.conventions
     notes = [f"C: training FLOP, convention {names['C']}; N: {names['N']}; L: {names['L']}"]
+    approaches: dict[str, list[str]] = {}
+    for row in rows:
+        if row["approach"]:
+            approaches.setdefault(row["approach"], []).append(row["arch"])
+    if approaches:
+        of = "; ".join(f"{approach} of {', '.join(archs)}" for approach, archs in approaches.items())
+        notes.append(f"By the approach that is believed most: {of}.")
     grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if round(row["cost_growth"] or 1.0, 2) != 1]
     if grown:
         notes.append(

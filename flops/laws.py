@@ -20,30 +20,34 @@ from .shapes import arch_of
 from .table7 import DATA, STEP_TOKENS, configuration
 
 FITS_SCHEMA = 7  # of fits.json (analysis.fits.study_fits); 7: a group has one fit by an approach
-FITS = "results/fits.json"  # below a study's directory
+FITS = ("results/fits.json", "fits.json")  # below a study's directory; in its results, or its published folder
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
 MOST_EXPONENT = 100.0
 MOST_OFF = 100.0  # of log loss; beyond it the points follow no line at all
 PARTS, QUANTITIES = ("loss", "n_opt", "d_opt"), ("L_opt", "N_opt", "D_opt")
+ENVELOPE, PARAMETRIC, ISOFLOP = ORDER = ("envelope", "parametric", "isoflop")  # of laws that are believed alike
+NO_POWER_LAW = "this approach gives no power law of it"
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """value = at * (C / centre)^exponent, C in FLOP. Raises InputError where that is beyond 1e60 or below 1e-60."""
+    """value = floor + (at - floor) (C / centre)^exponent, C in FLOP. Raises InputError where the power is beyond 1e60
+    or below 1e-60."""
 
     centre: float
     at: float
     exponent: float
+    floor: float = 0.0
 
     def __call__(self, c: float) -> float:
-        digits = math.log10(self.at) + self.exponent * math.log10(c / self.centre)
+        digits = math.log10(self.at - self.floor) + self.exponent * math.log10(c / self.centre)
         if abs(digits) > MOST_DIGITS:
             raise InputError(
                 f"the law gives 1e{digits:+.0f} at C = {c:.3g} FLOP (exponent {self.exponent:g}), beyond "
                 f"all models: give another C or law"
             )
-        return self.at * (c / self.centre) ** self.exponent
+        return self.floor + (self.at - self.floor) * (c / self.centre) ** self.exponent
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class ArchLaws:
     cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known;
     curved: the fit found that a pure power law does not describe L(C); off_line: how far its points lie off its
     line, root mean square as a share of the loss, None where it is not known. bands: over seed noise alone.
+    approach: that of the fit, None of the paper's; doubts: why the fit is not believed at any compute.
     """
 
     loss: PowerLaw | None
@@ -68,6 +73,8 @@ class ArchLaws:
     off_line: float | None = None
     loss_range: tuple[float, float] | None = None
     bands: dict[str, Band] = field(default_factory=dict)  # of the parts that have an interval
+    approach: str | None = None
+    doubts: str = ""
 
     @property
     def a_plus_b(self) -> float | None:
@@ -126,12 +133,14 @@ def paper_laws() -> Laws:
 
 
 def load_laws(name: str) -> Laws:
-    """`paper`, or the laws of a fits.json: its path, or the directory of its study. Raises InputError, one line."""
+    """`paper`, or the laws of a fits.json: its path, or a directory of its study: that of the runs, of the results, or
+    a published one. Of each architecture the law of N_opt that is believed most. Raises InputError, one line."""
     if name == "paper":
         return paper_laws()
     path = Path(name)
     try:
-        path = path / FITS if path.is_dir() else path
+        if path.is_dir():
+            path = next((path / name for name in FITS if (path / name).exists()), path / FITS[0])
         fits = read_json(path)
     except FileNotFoundError:
         raise InputError(
@@ -148,8 +157,10 @@ def load_laws(name: str) -> Laws:
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
-        envelopes = {str(fit["group"]): fit for fit in fits["fits"] if fit["approach"] == "envelope"}
-        archs = {arch: _arch(fit) for arch, fit in envelopes.items()}
+        by_group: dict[str, list[dict[str, Any]]] = {}
+        for fit in fits["fits"]:
+            by_group.setdefault(str(fit["group"]), []).append(fit)
+        archs = {arch: _arch(min(laws, key=_trust)) for arch, laws in by_group.items()}
         level = fits["intervals"]["level"]
         unit = str(fits["conventions"]["unit_L"])
         reasons = [f"{group['name']}: {group['reason']}" for group in fits["groups"] if group["reason"]]
@@ -164,6 +175,27 @@ def load_laws(name: str) -> Laws:
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)
 
 
+def _trust(fit: dict[str, Any]) -> tuple[bool, float, int]:
+    """The smaller the more a fit is believed: those that know N_opt first, then by how far their verdict reaches, of
+    those alike by ORDER, as reports choose (analysis.report.laws)."""
+    unknown = any(law["quantity"] == "N_opt" and bool(_reason(law)) for law in fit["laws"])
+    return unknown, -_reach(fit), ORDER.index(fit["approach"])
+
+
+def _reach(fit: dict[str, Any]) -> float:
+    """How many times the largest compute the fit is believed up to; 0: not at all, or it was not judged."""
+    if not fit["verdict"]:
+        return 0.0
+    reach = fit["verdict"]["reach"]
+    return math.inf if reach is None else float(reach)
+
+
+def _reason(law: dict[str, Any]) -> str:
+    """Why there is no power law of a quantity; "" where there is one."""
+    known = law["centre"] is not None and law["exponent"]["value"] is not None
+    return str(law["reason"] or ("" if known else law["exponent"]["reason"] or NO_POWER_LAW))
+
+
 def _arch(fit: dict[str, Any]) -> ArchLaws:
     stored = {law["quantity"]: law for law in fit["laws"]}
     laws: dict[str, Any] = {}
@@ -173,17 +205,21 @@ def _arch(fit: dict[str, Any]) -> ArchLaws:
         laws[part] = None
         if band := law["band"]:
             bands[part] = Band(*(tuple(band[key]) for key in ("c", "low", "high")))
-        if law["reason"]:
-            reasons[part] = str(law["reason"])
+        if reason := _reason(law):
+            reasons[part] = reason
             continue
         numbers = [float(value) for value in (*law["centre"], law["exponent"]["value"])]
         if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
             raise ValueError(f"in {part}: {numbers}")
-        laws[part] = PowerLaw(*numbers)
+        floor = float(law["floor"]["value"] or 0.0)
+        if not 0 <= floor < numbers[1]:
+            raise ValueError(f"in {part}: floor {floor}")
+        laws[part] = PowerLaw(numbers[0], numbers[1], numbers[2], floor)
     loss_span = _span(stored["L_opt"]["range"]) if laws["loss"] else None
     span = _span(stored["N_opt"]["range"]) if laws["n_opt"] else loss_span or _span(fit["range"])
-    about = stored["L_opt"]["about_loss"]
-    off, growth = about["off_line"], fit["envelope"]["cost_growth"]
+    about = stored["L_opt"]["about_loss"] or {"off_line": None, "curvature": None}
+    of_envelope = fit["envelope"] if fit["approach"] == ENVELOPE else None
+    off, growth = about["off_line"], of_envelope["cost_growth"] if of_envelope else _cost_growth(fit)
     if off is not None and not (isinstance(off, float) and 0 <= off < MOST_OFF):
         raise ValueError(f"in off_line: {off!r}")
     if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
@@ -193,12 +229,26 @@ def _arch(fit: dict[str, Any]) -> ArchLaws:
         reasons=reasons,
         range=span,
         loss_range=loss_span,
-        most_tokens=max(map(float, fit["envelope"]["points"]["n_tokens"]), default=None),
+        most_tokens=max(map(float, of_envelope["points"]["n_tokens"]), default=None) if of_envelope else None,
         cost_growth=growth,
         curved=bool(about["curvature"] and about["curvature"]["shape"]),
         off_line=None if off is None else math.expm1(off),
         bands=bands,
+        approach=str(fit["approach"]),
+        doubts="; ".join(map(str, fit["verdict"]["reasons"])) if fit["verdict"] and not _reach(fit) else "",
     )
+
+
+def _cost_growth(fit: dict[str, Any]) -> float | None:
+    """p of a token's training cost ~ N^p over the minima of the budgets, or the optima of a surface; None where these
+    are of one size."""
+    if fit["approach"] == ISOFLOP:
+        minima = [minimum for minimum in fit["isoflop"]["minima"] if minimum["reason"] is None]
+        points = [(minimum["c"], minimum["n_params"], minimum["n_tokens"]) for minimum in minima]
+    else:
+        points = [(at["flops"], at["n_params"]["value"], at["n_tokens"]["value"]) for at in fit["curve"]]
+    cost = {math.log(n): math.log(c / d) for c, n, d in points if n and d}
+    return _slope(cost) if len(cost) > 1 else None
 
 
 def _span(stored: Any) -> tuple[float, float]:

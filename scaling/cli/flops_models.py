@@ -352,7 +352,7 @@ def budget(
     c: Annotated[str, typer.Option("--compute", help="Training compute, as 1e22, 5 ZFLOP or 179pfday.")],
     output: Format,
     unit: Unit = None,
-    law: Annotated[str, typer.Option(help="paper (table 3), a study's fits.json, or a study's directory.")] = "paper",
+    law: Annotated[str, typer.Option(help="paper (table 3), a study's fits.json, or a directory with one.")] = "paper",
     archs: Archs = None,
     batch_tokens: Annotated[
         Text, typer.Option(help="Tokens of an optimizer step; default: the paper's, 480 x 8192.")

@@ -2,15 +2,20 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
+from analysis.fits.study_fits import read_fits
+from analysis.report.laws import leading_law
 from arch.errors import InputError
 from data.files import json_bytes
 from flops.budget import budget, warnings
 from flops.laws import FITS_SCHEMA, PAPER_TOKENS, load_laws, paper_laws
 from flops.quantity import PF_DAY
 from tests.flops.test_cli import flops, must
+
+PUBLISHED = Path(__file__).parents[2] / "analysis" / "studies" / "2026-second"
 
 # Of the 7B models after 300B tokens: PF-days, N_opt and D_opt over theirs, 6ND/C, loss. L. e. 179.0 PF-days x ..
 AT_7B = {
@@ -95,7 +100,7 @@ C_POINTS = [1e10, 4e10, 1.6e11, 6.4e11]
 
 
 def fits(a: float = 0.5, b: float = 0.6) -> dict:
-    none = {"reason": "", "band": None, "centre": None, "range": None, "about_loss": None}
+    none = {"reason": "", "band": None, "centre": None, "range": None, "about_loss": None, "floor": {"value": None}}
     about = {"off_line": None, "curvature": None}
 
     def law(quantity: str, at: float, exponent: float, **more: object) -> dict:
@@ -109,6 +114,7 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
         tokens = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
         points = {"c": C_POINTS, "n_params": N_PARAMS, "n_tokens": tokens}
         named = {"approach": "envelope", "group": group, "conventions": {"C": "exact"}, "range": [1e9, 1e12]}
+        named["verdict"] = None
         return named | {"laws": list(laws), "envelope": {"points": points, "cost_growth": 0.8}}
 
     tnl = envelope("tnl", law("N_opt", 2e4, a), law("D_opt", 5e5, b), law("L_opt", 2.0, -0.1, about_loss=dict(about)))
@@ -118,7 +124,8 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
     groups = [{"name": "tnl", "reason": ""}, {"name": "hgrn2", "reason": ""}]
     groups += [{"name": "llama", "reason": "no usable run"}]
     content = {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "intervals": {"level": 0.95}}
-    return content | {"groups": groups, "fits": [{"approach": "parametric"}, tnl, half]}
+    unknown = {"approach": "parametric", "group": "tnl", "laws": [no_law("N_opt")], "verdict": None}
+    return content | {"groups": groups, "fits": [unknown, tnl, half]}
 
 
 def law_of(content: dict, quantity: str) -> dict:
@@ -146,6 +153,34 @@ def test_a_studys_law(tmp_path):
     lines = warnings(laws, [tnl, hgrn2])
     assert lines == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
     assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e10)  # of N_opt where there is one, else of the loss
+
+
+def test_laws_of_every_approach_are_read_and_those_lead_that_the_report_believes_most(tmp_path):
+    """The published study has no envelope: N_opt, D_opt and losses are those of its own reader."""
+    study, laws = read_fits(PUBLISHED / "fits.json"), load_laws(str(PUBLISHED))
+    assert list(laws.archs) == [group.name for group in study.groups]
+    for group, row in zip(laws.archs, budget(laws, 3.7e15), strict=True):
+        leading = leading_law(study, group)
+        assert (leading is None) == bool(laws.archs[group].doubts)
+        fit = leading or study.fit(group, "parametric")
+        assert fit is not None and row["approach"] == fit.approach
+        for key, quantity in (("n_opt", "N_opt"), ("d_opt", "D_opt"), ("loss", "L_opt")):
+            value = fit.law(quantity).at(3.7e15).value
+            assert row[key] == (None if value is None else pytest.approx(value, rel=1e-12))
+        assert 0.7 < row["cost_growth"] < 1 and abs(row["identity_error"]) < 0.02
+    result = flops("budget", "--compute", "3.7e15", "--law", str(PUBLISHED), columns=200)
+    assert (
+        "By the approach that is believed most: parametric of llama, tnl, hgrn2-3to1; isoflop of hgrn2."
+        in result.stdout
+    )
+    assert "warning: hgrn2-3to1: the study does not believe its law (parametric)" in result.stderr
+    content = fits()
+    surface = content["fits"][1] | {"approach": "parametric", "curve": [], "verdict": {"reach": 1.0, "reasons": []}}
+    content["fits"].append(surface)
+    assert load_laws(stored(tmp_path, content)).archs["tnl"].approach == "parametric"
+    content["fits"][1]["verdict"] = {"reach": 1.0, "reasons": []}
+    assert load_laws(stored(tmp_path, content)).archs["tnl"].approach == "envelope"
+    assert load_laws(str(tmp_path)).archs.keys() == {"tnl", "hgrn2"}
 
 
 def cells(text: str, arch: str) -> list[str]:
