@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arch.config import ModelConfig, check_fields, field_names, field_types
+from arch.config import ModelConfig, check_fields, field_names, field_types, means
 from arch.errors import InputError, nearest
 from arch.presets import preset, shaped, sizes_of
 from arch.registry import KNOWN, kinds_of, meant, resolved
@@ -48,11 +48,12 @@ def ffn_width(d_model: int) -> int:
 def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelConfig:
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
     (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
-    InputError where the width is no multiple of 128 and no head count is given."""
+    InputError where the width is no multiple of 128, the architecture has heads, and no head count is given."""
     check_fields(kinds_of(arch), changes)
-    if d_model % HEAD and "n_heads" not in changes:
+    n_heads = d_model // HEAD if d_model % HEAD == 0 else 1
+    if d_model % HEAD and "n_heads" not in changes and means(arch, "n_heads"):
         raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
-    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
+    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads, "d_ffn": ffn_width(d_model)}
     return shaped(arch, "7b", shape, **{"n_layers": n_layers} | changes)
 
 
@@ -159,6 +160,8 @@ def configuration(
             raise InputError(f"--set {name}={fields[name]} and {option} {named[name]}: leave one out")
     if "d_ffn" in named and not has_mlp(arch):
         raise InputError(f"--ffn: {arch} has no MLP: leave it out")
+    if "n_heads" in named and not means(arch, "n_heads"):
+        raise InputError(f"--heads: {arch} has no heads: leave it out")
     named = fields | named
     shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & named.keys()
     if size is not None:

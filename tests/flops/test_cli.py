@@ -89,6 +89,12 @@ def test_every_option_of_a_shape():
     assert (model["norm"], model["tie_embeddings"], model["rope_base"]) == ("layer", False, 5e5)
 
 
+def test_a_model_without_heads_has_any_width():
+    """A width that is no multiple of 128 asks for --heads only where there are some."""
+    model = json.loads(must("count", "--arch", "hgrn1", "--layers", "3", "--dim", "1000", "--json"))["model"]
+    assert (model["n_layers"], model["d_model"]) == (3, 1000)
+
+
 def test_batch_tokens_and_recompute():
     args = ["count", "--arch", "llama", "--size", "410m", "--batch-tokens", "0.5M", "--recompute", "layers", "--json"]
     report = json.loads(must(*args))
@@ -176,6 +182,7 @@ def test_tables_fit_the_terminal_and_cut_nothing_off(args, columns):
         ),
         (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no MLP"),
+        (["count", "--arch", "hgrn1", "--size", "70m", "--heads", "64"], "--heads: hgrn1 has no heads: leave it out"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
         (["size", "--arch", "tnl"], "give one"),
         (
