@@ -140,6 +140,9 @@ def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
         return f"next: {study.command('sweep')}"
     if waiting.for_prediction:
         return f"next: {study.command('predict')}"
+    if not any(group.n_runs for group in fits.groups):
+        ended = f"`{study.command('status')}` shows how they ended"
+        return f"next: let runs enter the fits, as the reasons above say; {ended}"
     lacking = dict.fromkeys(name_of(law.group) for law in fits.laws if not leading_law(fits, law.group))
     if lacking or not fits.laws:
         of = f" for {listed(list(lacking))}" if lacking else ""
