@@ -281,8 +281,6 @@ def design(
 
 def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions) -> None:
     """Judge a study file. Raises InputError where an optimum lies outside of its runs, after the tables."""
-    from analysis.design.worlds import Noise
-
     from .design_file import judge, show_judged
 
     others = {
@@ -299,8 +297,7 @@ def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, outpu
         raise InputError(f"--judge: the file says what {given[0]} does: leave one of the two out")
     asked.load()
     assert asked.judge is not None
-    seed_noise, _ = worlds.noise(None)
-    judged = judge(asked.judge, worlds.pilot, Noise(seed_noise), asked.lease())
+    judged = judge(asked.judge, worlds.pilot, worlds.noise, asked.lease())
     if output.as_json:
         print_json(judged.to_dict())
     else:

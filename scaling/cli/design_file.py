@@ -9,7 +9,7 @@ evaluations. Each stage begins in a lease of its own, since what one finds out i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from ..study.cost import pace_of
 from ..study.run import RunSpec
 from ..study.spec import StudySpec, load_study
 from ..study.sweep import sweep_of
-from .design_pilot import read_pilot
+from .design_pilot import Pilot, read_pilot
 from .evaluation import eval_tasks, planned_tokens
 from .gpu_sharing import ROOM, SHARE, gains_of, runs_together
 from .planning import runs_by_arch
@@ -35,7 +35,7 @@ from .request import Request
 
 if TYPE_CHECKING:
     from analysis.design.optimum import Budget
-    from analysis.design.worlds import Noise, Prior
+    from analysis.design.worlds import Prior
 
 WORLDS = 200
 
@@ -170,24 +170,27 @@ class JudgedStudy:
                 )
 
 
-def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStudy:
-    """Raises InputError where the study's file is wrong, or a run of it takes longer than a lease."""
+def judge(
+    name: str, pilot: str | None, noise_of: Callable[[Pilot | None], tuple[float, str]], lease: Lease
+) -> JudgedStudy:
+    """noise_of: the standard deviation of log loss between seeds, with a pilot or without, and where it is from. Raises
+    InputError where the study's file is wrong, or a run of it takes longer than a lease."""
     import numpy as np
 
     from analysis.design.check import expect, middle_of
     from analysis.design.optimum import budgets_of
-    from analysis.design.worlds import literature, pooled
+    from analysis.design.worlds import Noise, literature, pooled
 
     study = load_study(name, own=True)
     runs = study.runs()
     if any(run.point for run in runs):
         raise InputError(f"{study.path}: its axes make it several studies: judge a file of each point")
     runs_of, vocabulary = runs_by_arch(runs, study.fit), {run.arch: run.config.vocab_size for run in runs}
-    priors = dict[str, "Prior"]()
-    if pilot:
-        priors = read_pilot(pilot, list(runs_of), study.corpus.tokenizer, others=True).priors
+    known = read_pilot(pilot, list(runs_of), study.corpus.tokenizer, others=True) if pilot else None
+    priors = known.priors if known is not None else dict[str, "Prior"]()
     if pilot and not priors:
         raise InputError(f"--pilot {pilot}: has no runs of {', '.join(runs_of)}: leave it out")
+    seed_noise, noise_source = noise_of(known)
     others = pooled(list(priors.values()))
     budgets, half_a = dict[str, list["Budget"]](), dict[str, float]()
     for arch, of_arch in runs_of.items():
@@ -196,13 +199,17 @@ def judge(name: str, pilot: str | None, noise: Noise, lease: Lease) -> JudgedStu
         prior = priors[arch]
         random = np.random.default_rng(0)
         budgets[arch] = budgets_of(of_arch, [prior.draw(random) for _ in range(WORLDS)])
-        half_a[arch] = expect(of_arch, vocabulary[arch], noise, prior=prior).half_a
+        half_a[arch] = expect(of_arch, vocabulary[arch], Noise(seed_noise), prior=prior).half_a
     stages, notes = stages_of(study, lease)
     notes += decay_lines(runs)
     archs_of: dict[str, list[str]] = {}
     for arch, prior in priors.items():
         archs_of.setdefault(prior.source, []).append(arch)
-    notes = [*(f"worlds of {', '.join(archs)}: {source}" for source, archs in archs_of.items()), *notes]
+    notes = [
+        *(f"worlds of {', '.join(archs)}: {source}" for source, archs in archs_of.items()),
+        f"noise between seeds: {seed_noise:.2%} of the loss ({noise_source})",
+        *notes,
+    ]
     return JudgedStudy(study.path, budgets, half_a, stages, lease, notes)
 
 

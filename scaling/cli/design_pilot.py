@@ -11,6 +11,8 @@ from data.vocabulary import portable
 if TYPE_CHECKING:
     from analysis.design.worlds import Prior
 
+    from .fit_laws import Source
+
 
 @dataclass(frozen=True)
 class Pilot:
@@ -29,7 +31,6 @@ def read_pilot(study: str, archs: list[str], tokenizer: str, others: bool = Fals
     from analysis.design.worlds import Prior
     from analysis.fits.parametric import fit_parametric
     from analysis.fits.prepare import grouped
-    from analysis.fits.seeds import seed_noise_of
     from analysis.fits.solver import LEAST_SQUARES
 
     from .fit_laws import of_runs, of_studies
@@ -71,5 +72,24 @@ def read_pilot(study: str, archs: list[str], tokenizer: str, others: bool = Fals
             raise InputError(f"--pilot {study}: {arch}: its runs identify no surface to draw from")
         text = f"{int(good.sum())} surfaces that the runs of {study} allow"
         priors[arch] = Prior(text, surfaces=surfaces.take(good))
-    pooled = seed_noise_of(list(source.curve_points.values()))
-    return Pilot(priors, None if pooled is None else pooled.s)
+    return Pilot(priors, _between_seeds(source))
+
+
+def _between_seeds(source: Source) -> float | None:
+    """The standard deviation of log loss between the seeds of all architectures: along their curves, and of decayed
+    losses, which are one a run, at their ends."""
+    import numpy as np
+
+    from analysis.fits.noise import same_runs
+    from analysis.fits.seeds import seed_noise_of
+
+    groups = list(source.reading.groups.values())
+    if source.reading.points == "curves":
+        noise = seed_noise_of(groups)
+        return None if noise is None else noise.s
+    n_params, n_tokens, loss = (
+        np.log(np.concatenate([getattr(points, of) for points in groups])) for of in ("n_params", "n_tokens", "loss")
+    )
+    trunk, recipe = (np.concatenate([getattr(points, of) for points in groups]) for of in ("trunk", "recipe"))
+    of_ends = same_runs(loss, n_params, n_tokens, trunk, recipe, None)
+    return None if of_ends is None else of_ends.s

@@ -74,8 +74,9 @@ def test_books_holds_its_optima_and_each_stage_fits_a_lease():
     half = judged["half_a"]
     assert set(judged["budgets"]) == set(half) == {"llama", "hgrn2", "tnl", "hgrn2-3to1"}
     assert (
-        max(half["llama"], half["hgrn2"], half["tnl"]) < 0.06 < half["hgrn2-3to1"] < 0.065
+        max(half["llama"], half["hgrn2"], half["tnl"]) < 0.032 < half["hgrn2-3to1"] < 0.035
     )  # whose surface is refuted
+    assert f"noise between seeds: 0.27% of the loss (measured in {PUBLISHED})" in judged["notes"]
     for budgets in judged["budgets"].values():
         assert [budget["flops"] for budget in budgets] == pytest.approx(
             [2e14, 4.2e14, 8.6e14, 1.8e15, 3.7e15], rel=0.01
