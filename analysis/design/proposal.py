@@ -227,7 +227,9 @@ def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Pr
 
 
 def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
-    """`make` at the size at which its proposal costs `budget`; None where there is no such size above LEAST_SIZE."""
+    """`make` at the size at which its proposal costs `budget`, or less by up to CLOSE; None where there is no such size
+    above LEAST_SIZE."""
+    aim = (1 - CLOSE / 2) * budget
     low, high = MOST_LOG
     log_n = math.log(1e6)
     for _ in range(STEPS):  # cost is close to a square of the size, less where tokens are capped
@@ -238,12 +240,12 @@ def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Pr
                 return None
             continue
         cost = proposal.cost(price)
-        if abs(cost / budget - 1) < CLOSE:
+        if (1 - CLOSE) * budget <= cost <= budget:
             return proposal if proposal.sizes[0] >= LEAST_SIZE else None
         if (cost > budget and proposal.sizes[0] < LEAST_SIZE) or high - low < CLOSE / 4:
             return None
-        low, high = (log_n, high) if cost < budget else (low, log_n)
-        step = log_n + math.log(budget / cost) / 2
+        low, high = (log_n, high) if cost < aim else (low, log_n)
+        step = log_n + math.log(aim / cost) / 2
         log_n = step if low < step < high else (low + high) / 2
     return None
 

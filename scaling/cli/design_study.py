@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
 
-CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
+CORRECTED, NEAR = 6, 0.01  # times that a proposal is resized, so that its real runs cost the budget, or less by NEAR
 LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
 MARGIN = 1.02  # on a limit of the budget, so that the budget in a message is enough
@@ -187,17 +187,19 @@ def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
 
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
-    """The proposal, resized so that its real runs cost the budget, and what they cost."""
+    """The proposal, resized so that its real runs cost the budget and no more, and what they cost. Raises InputError
+    where no size does."""
     best: tuple[float, Proposal, dict[str, Any]] | None = None
     for _ in range(CORRECTED):
         real = cost_of_file(proposal, question)
         off = (real["seconds"] if question.timed else real["flops"]) / question.budget
-        if best is None or abs(math.log(off)) < abs(math.log(best[0])):
+        if off <= 1 and (best is None or off > best[0]):
             best = off, proposal, real
-        if abs(off - 1) < NEAR:
+        if 1 - NEAR <= off <= 1:
             break
-        proposal = proposal.resized(1 / off, question.cap)
-    assert best is not None
+        proposal = proposal.resized((1 - NEAR / 2) / off, question.cap)
+    if best is None:
+        raise InputError("its runs cost more than the budget at every size that was tried")
     return best[1], best[2]
 
 

@@ -66,14 +66,14 @@ def test_a_proposal_costs_its_runs_within_the_corpus():
     for proposal in list(candidates(six, 1e16, 1e8))[::40]:
         runs = zip(proposal.sizes, proposal.tokens, proposal.seeds, strict=True)
         assert proposal.cost(six) == pytest.approx(6 * sum(map(math.prod, runs)))
-        assert proposal.cost(six) == pytest.approx(1e16, rel=0.011)
+        assert 0.99e16 <= proposal.cost(six) <= 1e16
         assert min(proposal.tokens) > 0 and max(proposal.tokens) <= 1e8 * (1 + 1e-9)
         assert len(set(proposal.layout().run)) == proposal.n_runs == sum(proposal.seeds) <= 64
     ladder = scaled(naive, six, 1e16)
-    assert ladder is not None and ladder.cost(six) == pytest.approx(1e16, rel=0.011) and len(set(ladder.tokens)) == 1
+    assert ladder is not None and 0.99e16 <= ladder.cost(six) <= 1e16 and len(set(ladder.tokens)) == 1
     capped, bound = naive_of(six, 1e16, 1e7), naive_of(six, 1e15, 1e9, 1e6)
-    assert capped is not None and capped.tokens[0] == 1e7 and capped.cost(six) == pytest.approx(1e16, rel=0.011)
-    assert bound is not None and bound.cost(six) == pytest.approx(1e15, rel=0.011)
+    assert capped is not None and capped.tokens[0] == 1e7 and 0.99e16 <= capped.cost(six) <= 1e16
+    assert bound is not None and 0.99e15 <= bound.cost(six) <= 1e15
     assert bound.sizes[0] == pytest.approx(1e6)
     assert naive_of(six, 1e13, 1e9, 1e6) is None
 

@@ -5,8 +5,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from analysis.design.proposal import laid
+from analysis.design.study_file import Setting
 from arch.errors import InputError
 from flops import train_flops_per_token
+from flops.hardware import DEVICES
+from scaling.cli import design_study
+from scaling.cli.design_study import Question
 from scaling.cli.main import app
 from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
@@ -27,14 +32,29 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     swept = sweep_of(load_study(file)).runs()
     spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in [*swept, *runs])
     assert best["sweep"]["runs"] == len(swept) == 60 and best["sweep"]["flops"] < 0.3 * best["flops"]
-    assert spent == pytest.approx(best["flops"]) and best["flops"] == pytest.approx(2e16, rel=0.03)
-    assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) + len(swept) == best["runs"]
+    assert spent == pytest.approx(best["flops"])
+    assert all(0.97 * 2e16 <= row["flops"] <= 2e16 for row in (*computed["proposals"], naive)), "a budget is a limit"
+    assert len(runs) + len(swept) == best["runs"]
     assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
     assert {run.arch for run in runs} == {"llama", "hgrn2"} and {run.config.vocab_size for run in runs} == {4096}
     for row in (*computed["proposals"], naive):
         assert 0 <= row["summary"]["right"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
     assert file.read_text().startswith("# scaling design --arch llama,hgrn2 --budget 2e16 --corpus books.txt ")
+
+
+def test_no_proposal_costs_more_than_the_budget(monkeypatch):
+    """Real runs have sizes in steps: of those tried, the dearest that the budget pays for."""
+    proposal = laid(3e5, 6, 32.0, 14.0, 1.0, (1, 1), 1e9)
+    setting = Setting("x", ["llama"], "stdlib:", 2048, True)
+    question = Question("exponent", 1.0, False, DEVICES["h200"], 1e9, 0.0, 0.005, setting)
+    for shares, chosen in (([1.05, 0.95, 1.02, 0.97, 1.02, 0.96], 0.97), ([1.004, 0.999], 0.999)):
+        costs = iter(shares)
+        monkeypatch.setattr(design_study, "cost_of_file", lambda *_, costs=costs: {"flops": next(costs)})
+        assert design_study.fitted_to(proposal, question)[1]["flops"] == chosen
+    monkeypatch.setattr(design_study, "cost_of_file", lambda *_: {"flops": 1.001})
+    with pytest.raises(InputError, match="cost more than the budget"):
+        design_study.fitted_to(proposal, question)
 
 
 @pytest.mark.parametrize(
