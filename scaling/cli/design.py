@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .design_file import Lease
 
 ASKS = ("exponent", "loss", "compare")
+LEASED = ("gpus", "lease_minutes")  # of --judge alone
+# What --judge goes with.
+JUDGED = ("judge", "plugin", "in_study", "device", *LEASED, "pilot", "seed_noise", "dry_run", "as_json")
 RECORDS = (".jsonl", ".json")  # more bytes than text
 NO_BETTER = (
     "warning: no proposal answers the question better than the naive ladder, and --write writes that ladder: "
@@ -219,8 +222,14 @@ def design(
     from .design_study import design as answer
 
     started = time.monotonic()
+    given = given_in(context_of)
     if asked.judge is not None:
-        return _judge(asked, runs, worlds, output)
+        if others := [option for option in given if option.name not in JUDGED]:
+            name = "/".join([*others[0].opts, *others[0].secondary_opts])
+            raise InputError(f"--judge: does not use {name}: leave one of the two out")
+        return _judge(asked, worlds, output)
+    if leased := [option.opts[0] for option in given if option.name in LEASED]:
+        raise InputError(f"{leased[0]}: belongs to --judge: leave it out, or give a file to --judge")
     asked.check()
     amount = asked.amount()
     output.check(runs.corpus)
@@ -279,22 +288,10 @@ def design(
         print(f"written: {output.write}; next: scaling plan {output.write}" if not output.dry_run else f"\n{text}")
 
 
-def _judge(asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions) -> None:
+def _judge(asked: QuestionOptions, worlds: WorldOptions, output: ResultOptions) -> None:
     """Judge a study file. Raises InputError where an optimum lies outside of its runs, after the tables."""
     from .design_file import judge, show_judged
 
-    others = {
-        **{"--arch": asked.arch, "--budget": asked.budget, "--gpu-minutes": asked.gpu_minutes},
-        **{
-            "--wall-minutes": asked.wall_minutes,
-            "--corpus": runs.corpus,
-            "--tokenizer": runs.tokenizer != BYTES,
-            "--lr-law": runs.lr_law,
-            "--write": output.write,
-        },
-    }
-    if given := [option for option, value in others.items() if value]:
-        raise InputError(f"--judge: the file says what {given[0]} does: leave one of the two out")
     asked.load()
     assert asked.judge is not None
     judged = judge(asked.judge, worlds.pilot, worlds.noise, asked.lease())
@@ -471,13 +468,18 @@ def _of_sweep(row: Mapping[str, Any]) -> str:
     return f"{swept['runs']} of them, {swept['flops'] / row['flops']:.0%} of FLOP" if swept else "-"
 
 
+def given_in(context: typer.Context) -> list[Any]:
+    """The options that the command line gives, as click has them."""
+    sources = {option: context.get_parameter_source(option.name or "") for option in context.command.params}
+    return [option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
 def command_of(context: typer.Context) -> str:
     """The command as it was given, without where its study file and its output go."""
     words = ["scaling", "design"]
-    for option in context.command.params:
+    for option in given_in(context):
         value = context.params.get(option.name or "")
-        given = context.get_parameter_source(option.name or "")
-        if given is None or given.name != "COMMANDLINE" or option.name in ("write", "dry_run", "as_json"):
+        if option.name in ("write", "dry_run", "as_json"):
             continue
         if isinstance(value, bool):
             words.append(option.opts[0] if value else option.secondary_opts[0])

@@ -67,7 +67,7 @@ def test_a_study_without_its_optima_is_refused_by_the_surfaces_of_the_pilot(tmp_
 
 
 def test_books_holds_its_optima_and_each_stage_fits_a_lease():
-    gpus = ["--device", "h100", "--gpus", "4"]
+    gpus = ["--device", "h100", "--gpus", "4", "--study", "books", "--dry-run"]
     result = CliRunner().invoke(app, ["design", "--judge", "books", "--pilot", str(PUBLISHED), *gpus, "--json"])
     assert result.exit_code == 0, result.exception
     judged = json.loads(result.stdout)
@@ -118,8 +118,8 @@ def test_stages_count_branches_forecasts_and_evaluations(tmp_path):
     ("words", "message"),
     [
         ([], "give --arch, or a file to --judge"),
-        (["--judge", "FILE", "--arch", "llama"], "--judge: the file says what --arch does"),
-        (["--judge", "FILE", "--budget", "1e16"], "--judge: the file says what --budget does"),
+        (["--arch", "llama", "--budget", "1e16", "--gpus", "8"], "--gpus: belongs to --judge"),
+        (["--arch", "llama", "--budget", "1e16", "--lease-minutes", "30"], "--lease-minutes: belongs to --judge"),
         (["--judge", "FILE", "--device", "cpu"], "--device cpu: is no GPU"),
         (["--judge", "FILE", "--gpus", "0"], "--gpus"),
         (["--judge", "FILE", "--lease-minutes", "0.5"], "min of one H200 SXM, and a lease has 0.5: plan a shorter run"),
@@ -131,6 +131,22 @@ def test_what_is_wrong_is_one_line(tmp_path, words, message):
     result = CliRunner().invoke(app, ["design", *(file if word == "FILE" else word for word in words)])
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception) and "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--arch llama", "--ask loss", "--target 1e18", "--budget 1e16", "--gpu-minutes 8", "--wall-minutes 8"),
+        *("--corpus x.txt", "--tokenizer bytes", "--corpus-tokens 1e9", "--context 512", "--least-size 1M"),
+        *("--no-sweep", "--lr-law x.json", "--studies 40", "--seed 1", "--name other", "--write x.yaml"),
+    ],
+)
+def test_options_that_judging_does_not_use_are_refused(tmp_path, words):
+    """Also where their value is the default."""
+    option = words.split()[0].replace("--no-sweep", "--sweep/--no-sweep")
+    result = CliRunner().invoke(app, ["design", "--judge", str(study(tmp_path)), *words.split()])
+    assert str(result.exception) == f"--judge: does not use {option}: leave one of the two out"
+    assert isinstance(result.exception, InputError)
 
 
 def test_a_grid_of_points_and_one_without_budgets_are_refused(tmp_path):
