@@ -58,7 +58,10 @@ class FitOptions:
         Text, typer.Option(help="Convention of C: 6nd, exact, ...; a missing column C or D follows from C = 6 N D.")
     ] = None
     replicates: Annotated[int, typer.Option(min=1, help="Replicates of the laws' intervals.")] = REPLICATES
-    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL
+    level: Annotated[
+        float | None,
+        typer.Option(help="Nominal level of the intervals; default: the study's fit.level, 0.95 for tables."),
+    ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of the replicates.")] = SEED
     at: Annotated[Text, typer.Option(help="Print N_opt, D_opt and L_opt at these C in FLOP, as 1e22,1e23.")] = None
     predict: Annotated[
@@ -66,9 +69,9 @@ class FitOptions:
         typer.Option(metavar="N,D", help="Predict the loss of a run, as 7e9,2e12; repeatable."),
     ] = None
 
-    def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
-        """The approaches, the points, and the settings of the fits; objective: where none is given. Raises InputError
-        for unknown names, and for what none of the approaches reads."""
+    def resolved(self, objective: str, level: float, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
+        """The approaches, the points, and the settings of the fits; objective and level: where none is given. Raises
+        InputError for unknown names, and for what none of the approaches reads."""
         from analysis.fits.approaches import CURVE, ENVELOPE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
 
         approaches, points = named(self.approach), self.points
@@ -82,7 +85,7 @@ class FitOptions:
             optimum=self.optimum,
             near_sizes=self.near_sizes,
             n_replicates=self.replicates,
-            level=self.level,
+            level=level if self.level is None else self.level,
             seed=self.seed,
             curve=CURVE if draws_curves else 0,
         )
@@ -177,11 +180,13 @@ def runs(
     output.check(studies)
     check_studies(studies)
     check_choices(options.points, None, None)
-    approaches, points, settings = options.resolved(STUDY_OBJECTIVE, output.draws_curves)
     chosen = (
         ChangedFittedOptions(study=name, sets=sets, out=out, plugin=plugin, as_json=output.as_json) for name in studies
     )
-    pooled = of_studies([study.request() for study in chosen], options.convention)
+    requests = [study.request() for study in chosen]
+    level = requests[0].study.fit.level  # studies of several levels are not pooled
+    approaches, points, settings = options.resolved(STUDY_OBJECTIVE, level, output.draws_curves)
+    pooled = of_studies(requests, options.convention)
     fit_points(of_runs(pooled, points), approaches, settings, output)
 
 
@@ -208,7 +213,8 @@ def table(
     check_table(table)
     study = study_of_file(Path(table)) if rows == RowOptions() else None
     check_choices(options.points, options.convention if study is None else None, rows.loss_unit)
-    approaches, points, settings = options.resolved(HUBER if study is None else STUDY_OBJECTIVE, output.draws_curves)
+    objective, level = (HUBER, LEVEL) if study is None else (STUDY_OBJECTIVE, study.settings.level)
+    approaches, points, settings = options.resolved(objective, level, output.draws_curves)
     if study is not None:
         of_table = study.under(options.convention)
     else:

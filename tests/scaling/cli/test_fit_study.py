@@ -117,6 +117,21 @@ def test_a_study_and_its_exported_table_give_the_same_numbers(study, stage, comm
         study_of_file(stored.with_name("validation.parquet"))
 
 
+def test_the_level_of_a_study_is_that_of_its_intervals(study, command):
+    """In the fit stage, the command and the exported table alike; --level gives another."""
+    level, parametric = "fit.level=0.7", ("--approach", "parametric")
+    own = printed("study", study, "--set", level)["fits"]
+    laws = [(law["group"], law["laws"]) for law in own if law["approach"] == "parametric"]
+    table = str(load_study(study, [level]).results / "curves.parquet")
+    for arguments in (("runs", study, "--set", level), ("table", table)):
+        results = printed(*arguments, *parametric)["results"]
+        assert {law["intervals"]["level"] for law in results} == {0.7}
+        assert [(law["group"], law["laws"]) for law in results] == laws
+        other = printed(*arguments, *parametric, "--level", "0.9")["results"]
+        assert {law["intervals"]["level"] for law in other} == {0.9}
+    assert {law["intervals"]["level"] for law in command["results"]} == {0.95}
+
+
 def test_a_table_that_carries_nonsense_is_refused(tmp_path):
     frame = pd.DataFrame({"run_id": ["a"], "n_tokens": [1], "loss": [1.0]})
     for fit, runs in ((b"{}", b"x"), (b"no", b"x"), (b'{"name": "s", "settings": {"loss": 3}}', b"x")):
