@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 44  # of the method and of the tables: raise it with every change of either, so that fits are made anew
+FIT_VERSION = 45  # of the method and of the tables: raise it with every change of either, so that fits are made anew
 REPORT_VERSION = 54  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",

@@ -49,7 +49,7 @@ FEWEST = 40  # replicates of an interval of the default level
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
 CURVE = 33  # C at which figures draw a law
 Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
-BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
+BEYOND = (1.0, 10.0)  # times the largest C that all fitted groups reached, where no C is asked for
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ def named(approach: str) -> tuple[str, ...]:
     return (approach,)
 
 
-def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
-    """C [FLOP] of the optima of all approaches where none is asked for."""
-    reached = min(float(points.flops.max()) for points in groups.values())
+def default_at(points: Points) -> tuple[float, ...]:
+    """C [FLOP] of the optima where none is asked for; points: of the group that reaches least."""
+    reached = float(points.flops.max())
     return tuple(times * reached for times in BEYOND)
 
 
@@ -145,7 +145,7 @@ def fit_with_surface(
     """The fit, and of the parametric approach the surface with its draws. noise: between seeds, as other runs show it;
     the envelope takes it in the place of its own. curves: of the envelope (None: those of the points); settings: its
     grid, optimum and form."""
-    at = tuple(options.at) or default_at({"": points})
+    at = tuple(options.at) or default_at(points)
     drawn = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
     asked: dict[str, Any] = {"at": at, "curve": drawn}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
@@ -232,17 +232,15 @@ def fit_groups(
 ) -> Fits:
     """Every group by every approach, and whether to believe it; isoFLOP takes curves where the ends have no budgets.
     What cannot be fitted has its reason in `failed`, and stops nothing else."""
-    ends, curves = runs.ends, runs.curves
-    if not options.at and (ends or curves):
-        options = replace(options, at=default_at({**ends, **curves}))
+    ends, curves, is_asked = runs.ends, runs.curves, bool(options.at)
+    every = {**ends, **curves}
     seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
     envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
-    results: list[Fit] = []
-    failed = [
-        NotFitted(group, ENVELOPE, reason) for group, reason in (envelopes or {}).items() if isinstance(reason, str)
-    ]
+    results, failed = list[Fit](), list[NotFitted]()
     surfaces: dict[str, ParametricFit] = {}
-    for group in {**ends, **curves}:
+    for group in sorted(every, key=lambda name: float(every[name].flops.max())):
+        if not is_asked and not results:  # the first that is fitted reaches least of those that are
+            options = replace(options, at=default_at(every[group]))
         # what a group's own seeds tell is in the residuals of its surface already
         noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
         points = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in approaches}
@@ -276,7 +274,13 @@ def fit_groups(
             step = partial(_part, partial(progress, group, CHECKS), place, len(fits))
             verdict = judge(fits[name], fitted, surfaces[group] if name == PARAMETRIC else again[name], step)
             results.append(replace(fits[name], verdict=verdict))
-    return Fits(tuple(results), tuple(failed))
+    no_envelope = [
+        NotFitted(group, ENVELOPE, reason) for group, reason in (envelopes or {}).items() if isinstance(reason, str)
+    ]
+    order = {group: i for i, group in enumerate(every)}
+    results.sort(key=lambda result: order[result.group])
+    failed.sort(key=lambda failure: order[failure.group])
+    return Fits(tuple(results), (*no_envelope, *failed))
 
 
 def _fit_again(

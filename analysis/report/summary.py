@@ -98,16 +98,16 @@ def _where(result: Fit, c: float) -> str:
 
 def shown_at(results: Sequence[Fit], asked: Sequence[float]) -> tuple[float, ...]:
     """The C [FLOP] of the tables: those that were asked for, else the first of the defaults, the largest that all
-    groups reached."""
+    fitted groups reached."""
     return tuple(asked) or tuple(at.flops for at in results[0].optima[:1])
 
 
 def title(groups: Mapping[str, Points], c: float, group: str = "") -> str:
-    """What C is beside the largest that all groups reached. group: whose optimum it is ("": of each)."""
+    """What C is beside the largest that all fitted `groups` reached. group: whose optimum it is ("": of each)."""
     points = list(groups.values())
     low = max(float(part.flops.min()) for part in points) * (1 - SAME)
     high = min(float(part.flops.max()) for part in points) * (1 + SAME)
-    largest = "the largest of the points" if len(points) == 1 else "the largest that all groups reached"
+    largest = "the largest of the points" if len(points) == 1 else "the largest that all fitted groups reached"
     place = f"{count(c / high)} times {largest}"
     if c <= high:
         place = "inside the range of the points" if c >= low else "below the smallest of the points"

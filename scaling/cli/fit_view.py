@@ -86,14 +86,13 @@ def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compar
 
 def _groups(reading: Reading, fits: Fits, c: float) -> str:
     """The law of each group that is believed most, at C."""
-    rows = []
-    for group in reading.groups:
-        if laws := fits.of(group):
-            (cells,) = summary_rows([min(laws, key=_doubt)], (), c)
-            texts = {head: cell_text(head, cell) for head, cell in cells.items() if head != "D_opt"}
-            rows.append({"group": group} | texts)
+    fitted, rows = {name: points for name, points in reading.groups.items() if fits.of(name)}, []
+    for group in fitted:
+        (cells,) = summary_rows([min(fits.of(group), key=_doubt)], (), c)
+        texts = {head: cell_text(head, cell) for head, cell in cells.items() if head != "D_opt"}
+        rows.append({"group": group} | texts)
     more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []
-    return "\n".join([title(reading.groups, c), rows_table(rows[:MOST_GROUPS]), *more])
+    return "\n".join([title(fitted, c, *(fitted if len(fitted) == 1 else ())), rows_table(rows[:MOST_GROUPS]), *more])
 
 
 def _doubt(law: Fit) -> float:

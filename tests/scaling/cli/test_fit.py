@@ -313,6 +313,26 @@ def test_groups_that_no_approach_can_fit_are_named(tmp_path):
     assert next(line for line in lines if line.startswith("groups: ")).endswith(" and 3 more")
 
 
+def test_groups_that_are_not_fitted_do_not_say_where_the_others_are_shown(tmp_path):
+    rows = ["arch,N,D,loss"]
+    for name, scale in (("far", 2.0), ("near", 1.0)):
+        for n in np.geomspace(1e7, scale * 1e9, 4):
+            rows += [f"{name},{n:.0f},{d:.0f},{1.7 + 400 / n**0.34 + 410 / d**0.28:.6f}" for d in (1e9, 4e9, 2e10)]
+    rows += [f"{few},1e6,{d},{loss}" for few in ("few", "less") for d, loss in ((1e9, 4.5), (4e9, 4.3))]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(rows))
+    quick = ("--approach", "parametric", "--replicates", "40")
+    text = fit(path, *quick)
+    assert "optimum at C = 1.2e20 FLOP (6nd), the largest that all fitted groups reached\n" in text
+    assert "few: not fitted" in text and "less: not fitted" in text
+    results = json.loads(fit(path, *quick, "--json"))
+    assert [law["group"] for law in results["results"]] == ["far", "near"], "in the table's order"
+    assert [failure["group"] for failure in results["not_fitted"]] == ["few", "less"]
+    assert [[round(at["flops"] / 1e18) for at in law["optima"]] for law in results["results"]] == [[120, 1200]] * 2
+    alone = fit(path, *quick, "--where", "arch!=near")
+    assert "far: optimum at C = 2.4e20 FLOP (6nd), the largest of the points\n" in alone
+
+
 def table_of(tmp_path, loss, name="runs.csv"):
     """Six sizes to four amounts of tokens each, with `loss` of N, D and the number of the row."""
     places = [(n, k * n) for n in np.geomspace(1e7, 1e9, 6) for k in np.geomspace(5, 200, 4)]
@@ -604,10 +624,10 @@ def test_of_groups_that_reach_less_the_table_says_what_its_compute_is_and_losses
     path.write_text("\n".join(rows))
     arguments = [path, "--replicates", "40", "--approach", "parametric"]
     text = fit(*arguments, "--predict", "1e9,1e10")
-    assert "FLOP (6nd), the largest that all groups reached\n" in text
+    assert "FLOP (6nd), the largest that all fitted groups reached\n" in text
     assert all(f"\n{arch}: parametric: " in text for arch in ("one", "other")), "why each is believed or not"
     assert "one: parametric: predicted loss" in text and "other: parametric: predicted loss" in text
-    assert "4 times the largest that all groups reached" in fit(*arguments, "--at", "4.8e20")
+    assert "4 times the largest that all fitted groups reached" in fit(*arguments, "--at", "4.8e20")
 
 
 def test_believed_laws_that_exclude_each_other_say_so(tmp_path):
