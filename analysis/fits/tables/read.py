@@ -192,6 +192,12 @@ def _read(
         parts = [chosen[ARCH]]
         notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
     texts = [[text_of(cell) for cell in rows.frame[column]] for column in parts]
+    for column, labels in zip(parts, texts, strict=True):
+        if (empty := np.array(labels) == "").any():
+            raise InputError(
+                f"{column} is empty, and rows are grouped by it: fill it in, or leave such rows out by "
+                f'--where "{column}!=", in {rows_text(fields.index[empty])}'
+            )
     fields["group"] = [", ".join(values) for values in zip(*texts, strict=True)] if parts else ""
     twice = rows.frame.astype(str).duplicated()
     rows.frame = fields

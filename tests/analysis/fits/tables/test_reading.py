@@ -396,6 +396,12 @@ def test_groups_and_the_highest_losses():
     assert len(points(table, {"arch": ""})) == 6 and list(read_points(table.iloc[:3]).groups) == [""]
     refused("there is no column 'archs' \\(did you mean 'arch'", table, group="archs")
     refused("--drop-highest-loss 3: group 'tnl' has 3 points", table, group="arch", drop_highest_loss=3)
+    nameless = table.assign(arch=["tnl", " ", None, "hgrn2", "tnl", "tnl"])
+    empty = r'arch is empty, and rows are grouped by it: fill it in, .* by --where "arch!=", in rows 2, 3'
+    refused(empty, nameless)
+    refused(empty, nameless, group="loss,arch")
+    assert list(read_points(nameless, where=["arch!="]).groups) == ["tnl", "hgrn2"]
+    assert len(points(nameless, {"arch": ""})) == 6
     wide = frame(rate=["low", "low", "high"], **{"a, b": ["x", "y", "x"]}, width=[64, 64, 128])
     read = read_points(wide, group="rate,width")
     assert {name: len(group) for name, group in read.groups.items()} == {"low, 64": 2, "high, 128": 1}
