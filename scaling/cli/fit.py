@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.fits.approaches import Options
 
 REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, which takes long to import
+MOST_REPLICATES = 1_000_000  # more are a slip, and would not end
 
 Text = str | None
 
@@ -57,7 +58,9 @@ class FitOptions:
     convention: Annotated[
         Text, typer.Option(help="Convention of C: 6nd, exact, ...; a missing column C or D follows from C = 6 N D.")
     ] = None
-    replicates: Annotated[int, typer.Option(min=1, help="Replicates of the laws' intervals.")] = REPLICATES
+    replicates: Annotated[
+        int, typer.Option(min=1, max=MOST_REPLICATES, help="Replicates of the laws' intervals, up to 1,000,000.")
+    ] = REPLICATES
     level: Annotated[
         float | None,
         typer.Option(help="Nominal level of the intervals; default: the study's fit.level, 0.95 for tables."),

@@ -521,6 +521,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--predict: belongs to the approach parametric", curves, "--approach", "envelope", "--predict", "1e9,1e10"),
         ("--predict: '1e9' is not N and D", curves, "--predict", "1e9"),
         ("--replicates: 30 are too few for intervals of level 0.95: give 40", curves, "--replicates", "30"),
+        ("'--replicates': Input should be less than or equal to 1000000", curves, "--replicates", "1000001"),
         ("--level: 95 is no level", curves, "--level", "95"),
         ("--save .*: is a directory", curves, "--save", tmp_path),
         ("--plot: .*: is a page: name it .html", curves, "--plot", tmp_path / "a.png"),
