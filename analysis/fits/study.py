@@ -270,7 +270,7 @@ def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
 
 def _needed(settings: FitSettings) -> str:
     needed = "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
-    return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
+    return f"{needed} before any decay of the rate" if settings.points == UNDECAYED else needed
 
 
 def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str, ends: Points | None) -> Group:
@@ -288,9 +288,9 @@ def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str,
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
         lacks = (
-            "it has no loss at the end of a decay (fit.points)"
+            "without a loss at the end of a decay (fit.points)"
             if settings.is_of_ends
-            else f"it lacks {_needed(settings)}"
+            else f"without {_needed(settings)}"
         )
         why = _text(row["reason"]) if row["state"] != "done" else known.get(name, lacks)
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""

@@ -10,6 +10,7 @@ from analysis.fits.points import CURVES
 from analysis.fits.prepare import prepare, refuse_ends
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
+from analysis.report.runs import unused_lines
 from analysis.runs import load_tables
 from arch.errors import InputError
 from tests.analysis.fits.built import envelopes_of
@@ -95,6 +96,8 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
         "envelope",
         NO_CURVE,
     )
+    (unused,) = unused_lines(fits)
+    assert unused.startswith("8 runs left out of the fits, without a loss at the end of a decay (fit.points): llama-")
     llama = fits.group("llama")
     assert llama.fitted and llama.n_runs == 40 and {size.n_seeds for size in llama.sizes} == {1, 2}
     surface, budgets = fits.fit("llama", "parametric"), fits.fit("llama", "isoflop")

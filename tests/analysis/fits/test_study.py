@@ -293,11 +293,12 @@ def test_what_counts_as_settled() -> None:
 
 def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
-    runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
+    short = [write_run(tmp_path, "tnl", "393k", 16_384, seed=seed) for seed in (0, 1)]
+    runs += short
     fits = envelopes_of(load_tables(tmp_path, runs), settings())
     assert fits.group("tnl").n_runs == 5
-    why = "it lacks more tokens than fit.smoothing_tokens"
-    assert f"1 run left out of the fits, {why}: {runs[-1]}" in unused_lines(fits)
+    why = "without more tokens than fit.smoothing_tokens"
+    assert f"2 runs left out of the fits, {why}: {', '.join(short)}" in unused_lines(fits)
 
 
 def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
