@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from arch.amounts import counted
@@ -12,6 +13,7 @@ from data.settings import CorpusSettings, identity_of, shown_source
 from data.splits import SPLITS, Written, together
 from data.splitting import Reading
 
+CUT = "cut_lines"  # of the counts: nothing is left out
 FAR = 2.0  # the held-out share may differ from the requested one by this factor without a warning
 
 
@@ -131,10 +133,15 @@ def fingerprint_of(settings: CorpusSettings, manifest: dict[str, Any]) -> str:
     return hash_of(identity | {"passage_tokens": manifest["shared"]["passage_tokens"]})
 
 
+def skipped_of(counts: Mapping[str, int]) -> list[str]:
+    """What a corpus leaves out, by its counts, as "1 duplicate" and "2 invalid records"."""
+    names = {name: name.replace("_", " ") for name, n in counts.items() if n and name not in ("documents", CUT)}
+    return [counted(counts[name], words.removesuffix("s"), words) for name, words in names.items()]
+
+
 def check_splits(settings: CorpusSettings, reading: Reading, written: list[Written]) -> None:
     """Raise InputError where a split of a stream is empty."""
-    counts = {name: n for name, n in reading.counts.items() if n and name not in ("documents", "cut_lines")}
-    skipped = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items())
+    skipped = ", ".join(skipped_of(reading.counts))
     for stream, seen, splits in zip(settings.streams, reading.seen, written, strict=True):
         shown = shown_source(stream.source)
         if seen.documents == 0:

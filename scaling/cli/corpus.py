@@ -12,6 +12,7 @@ from data.checks import check_text, check_tokenizer, existing_corpus, sizes_of
 from data.clean.summary import examples, headline
 from data.corpus import check_at_hand, prepare
 from data.enough import require_tokens
+from data.manifest import CUT, skipped_of
 from data.mixture import Part, epochs_of, short_of
 from data.settings import CorpusSettings, shown_source
 from data.source_record import is_touched
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from ..study.run import RunSpec
 
-CUT = "cut_lines"  # of the counts: nothing is left out
 NOT_READY = "no run can begin"
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 UNKNOWN = 1 << 62  # tokens of text whose size is not known
@@ -63,7 +63,7 @@ def _described(request: Request, corpus: Corpus) -> Iterator[str]:
     """Sizes, what was left out and the fingerprint; each source of a mixture; what cleaning dropped; an entropy."""
     manifest = corpus.manifest
     splits, counts = manifest["splits"], manifest["counts"]
-    left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name not in ("documents", CUT)]
+    left_out = skipped_of(counts)
     if (shared := manifest.get("shared", {})) and shared["tokens"]:
         left_out.append(f"{shared['tokens']:,} held-out tokens that training text holds too")
     n_held_out = splits["validation"]["documents"]

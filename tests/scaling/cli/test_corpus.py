@@ -177,6 +177,14 @@ def test_few_held_out_documents_are_a_warning(study: Path, capsys: pytest.Captur
     assert "only 1 document held out, so the held-out loss says little about other text" in capsys.readouterr().out
 
 
+def test_what_is_left_out_is_counted(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = study.with_name("text.jsonl")
+    lines = text.read_text().splitlines()
+    text.write_text("\n".join([*lines, lines[0], "{}", "{}"]) + "\n")
+    app(["data", str(study)], standalone_mode=False)
+    assert " (left out: 1 duplicate, 2 invalid records); " in capsys.readouterr().out
+
+
 def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def row(*sets: str) -> dict[str, int | None]:
         words = [word for change in sets for word in ("--set", change)]
