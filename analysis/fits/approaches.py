@@ -88,10 +88,10 @@ class Options:
         ):
             if value is not None and value not in known:
                 raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
-        if self.huber_delta is not None and (self.objective != HUBER or not 0 < self.huber_delta < math.inf):
-            raise InputError(
-                f"--huber-delta {self.huber_delta:g}: belongs to --objective huber, and is above 0, as 1e-3"
-            )
+        if self.huber_delta is not None and self.objective != HUBER:
+            raise InputError(f"--huber-delta {self.huber_delta:g}: belongs to --objective huber")
+        if self.huber_delta is not None and not 0 < self.huber_delta < math.inf:
+            raise InputError(f"--huber-delta: {self.huber_delta:g} is no number above 0, as 1e-3")
         if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
             raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:

@@ -515,6 +515,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--at: '-1' is negative", curves, "--at=-1"),
         ("--form: 'plane' .*did you mean 'plain'", curves, "--approach", "parametric", "--form", "plane"),
         ("--objective: 'hubert'", curves, "--approach", "parametric", "--objective", "hubert"),
+        ("error: --huber-delta: 0 is no number above 0, as 1e-3$|--huber-delta: 0 is", curves, "--huber-delta", "0"),
         ("--near-sizes: belongs to the approach envelope", curves, "--approach", "parametric", "--near-sizes", "1.2"),
         ("--near-sizes: 0.5 is no factor of 1 or more", curves, "--near-sizes", "0.5"),
         ("--optimum: 'hul' .*did you mean 'hull'", curves, "--optimum", "hul"),

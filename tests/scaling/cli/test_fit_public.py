@@ -64,7 +64,7 @@ def test_the_delta_of_the_huber_loss():
     assert huber(theta, 0.03) == pytest.approx(own["objective"]["value"], rel=1e-9)
     assert huber(theta, 0.03) <= best.fun * (1 + 1e-6) and "delta 0.03" in own["objective"]["name"]
     refused("belongs to --objective huber", *GADRE, "--huber-delta", "0.1", "--objective", "least_squares")
-    refused("is above 0", *GADRE, "--huber-delta", "0")
+    refused("--huber-delta: 0 is no number above 0, as 1e-3$", *GADRE, "--huber-delta", "0")
 
 
 def isoflop(*arguments):
