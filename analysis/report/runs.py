@@ -144,9 +144,9 @@ def _value(number: str) -> float:
 
 
 def branch_notes(costs: Sequence[Cost], runs: pd.DataFrame) -> list[str]:
-    """What is counted from the trunk's beginning, where runs are branches."""
+    """What is counted from the trunk's beginning, where `runs` are branches; costs may be of others too."""
     tokens = dict(zip(runs["run_id"], runs["n_tokens"], strict=True))
-    return [BRANCHES] if any(0 < cost.tokens < tokens[cost.run_id] for cost in costs) else []
+    return [BRANCHES] if any(0 < cost.tokens < tokens.get(cost.run_id, 0) for cost in costs) else []
 
 
 def cost_notes(costs: Sequence[Cost]) -> list[str]:

@@ -332,7 +332,7 @@ register("leaky", mixer=lambda: Leaky)
 register_costs("leaky", Entry(matrices=lambda cfg: square(cfg, "v", "o"), core=lambda cfg, n: {}))
 """
 SIZES = (("narrow", 32), ("wide", 48), ("wider", 64))
-SWEEP = {"tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3], "share": None}
+SWEEP = {"tokens": [20_000], "rates": [1e-3, 2e-3, 4e-3, 8e-3], "share": None}
 
 
 @pytest.mark.parametrize(
