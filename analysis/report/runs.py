@@ -213,16 +213,22 @@ def _from_to(amounts: set[int], noun: str) -> str:
     return counted(high, noun) if low == high else f"{low} to {counted(high, noun)}"
 
 
-def unused_lines(fits: StudyFits) -> list[str]:
-    """Runs that are in no fit, those that are so for one reason in one line; and those of which single rows or
-    evaluations are left out."""
+def unused_runs(fits: StudyFits, done_alone: bool = False) -> dict[str, list[str]]:
+    """By reason, the ids of the runs that are in no fit; done_alone: without those that have not ended well."""
     reasons: dict[str, list[str]] = {}
-    for run in (run for group in fits.groups for run in group.left_out):
+    for run in (run for group in fits.groups for run in group.left_out if run.state == "done" or not done_alone):
         state = "" if run.state == "done" else f"state {run.state}"
         reasons.setdefault(", ".join(filter(None, (state, run.reason))), []).append(run.run_id)
     for left_out in fits.left_out:
         why = left_out["why"]
         reasons.setdefault(VARIANT if why.startswith(VARIANT) else why, []).append(left_out["run_id"])
+    return reasons
+
+
+def unused_lines(fits: StudyFits) -> list[str]:
+    """Runs that are in no fit, those that are so for one reason in one line; and those of which single rows or
+    evaluations are left out."""
+    reasons = unused_runs(fits)
     lines = [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in reasons.items()]
     return lines + [
         f"{run['run_id']}: single rows or evaluations of it are left out, not the run: {run['why']}"

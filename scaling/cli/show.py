@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 8  # of the table of a summary
 MOST_FORECASTS = 4
+MOST_REASONS = 2  # why runs are in no fit
 
 
 def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[ForecastRound] = ()) -> str:
@@ -40,9 +40,12 @@ def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[Forec
 
 def _unused(fits: StudyFits) -> list[str]:
     """How many runs are done and not in the fits, by reason."""
-    whys = [run.reason for group in fits.groups for run in group.left_out if run.state == "done"]
-    whys += [run["why"] for run in fits.left_out]
-    return [f"{counted(n, 'run is', 'runs are')} not in the fits: {why}" for why, n in Counter(whys).most_common(2)]
+    from analysis.report.runs import unused_runs
+
+    reasons = sorted(unused_runs(fits, done_alone=True).items(), key=lambda item: -len(item[1]))
+    shown, rest = reasons[:MOST_REASONS], sum(len(runs) for _, runs in reasons[MOST_REASONS:])
+    lines = [f"{counted(len(runs), 'run is', 'runs are')} not in the fits: {why}" for why, runs in shown]
+    return [*lines, *([f"{counted(rest, 'run is', 'runs are')} not in them for other reasons"] if rest else [])]
 
 
 def show_laws(fits: StudyFits) -> str:
